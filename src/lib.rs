@@ -1,0 +1,7 @@
+//! Ringfence: a Raft-replicated lock authority with fencing tokens.
+
+pub mod locks;
+#[cfg(feature = "server")]
+pub mod raft_types;
+#[cfg(feature = "client")]
+pub mod wire;

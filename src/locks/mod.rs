@@ -1,0 +1,12 @@
+//! The rules: commands in, effects out. No clock, no IO, no async, no random, no
+//! iteration order of hash maps: a pure function of the log. [I10]
+
+pub mod command;
+pub mod effect;
+pub mod ids;
+pub mod rows;
+
+pub use command::*;
+pub use effect::*;
+pub use ids::*;
+pub use rows::*;
