@@ -1,5 +1,8 @@
 //! Generated message types, and the only conversions between them and the rules.
 
+pub mod log;
+pub mod rows;
+
 /// The public API, `proto/ringfence/v1`.
 pub mod v1 {
     tonic::include_proto!("ringfence.v1");
