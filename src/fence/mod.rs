@@ -34,6 +34,8 @@
 pub mod error;
 pub mod memory;
 pub mod rule;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 
 pub use error::FenceError;
 pub use memory::MemoryMarks;
