@@ -33,6 +33,8 @@
 
 pub mod error;
 pub mod memory;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 pub mod rule;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;

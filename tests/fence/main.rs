@@ -1,5 +1,10 @@
 //! The destination's side, on the real stores. [I8]
 
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(feature = "postgres")]
+#[path = "../support/postgres.rs"]
+mod postgres_server;
 mod rule;
 #[cfg(feature = "sqlite")]
 mod sqlite;
