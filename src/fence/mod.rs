@@ -44,3 +44,8 @@ pub use memory::MemoryMarks;
 pub use rule::{Marks, Refusal, Verdict, decide};
 
 pub use crate::locks::Fence;
+
+/// The examples of the user's page compile and run.
+#[cfg(all(doctest, feature = "sqlite", feature = "postgres"))]
+#[doc = include_str!("../../docs/fences.md")]
+struct UsersPage;
