@@ -8,4 +8,6 @@ mod postgres_server;
 mod rule;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+// Each rung uses what its stores need of it.
+#[cfg_attr(not(all(feature = "sqlite", feature = "postgres")), allow(dead_code))]
 mod stories;
