@@ -1,5 +1,6 @@
 //! Ringfence: a Raft-replicated lock authority with fencing tokens.
 
+pub mod fence;
 pub mod leases;
 pub mod locks;
 #[cfg(feature = "server")]
