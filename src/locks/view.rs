@@ -3,6 +3,7 @@
 use std::ops::Bound;
 
 use super::command::{Labels, Limits, WaitId};
+use super::effect::Outcome;
 use super::hash::StateHash;
 use super::ids::{ClusterId, Fence, OwnerId, Position, ResourceName, Revision, SessionId, Token};
 use super::rows::{GrantRow, SessionRow, WaitRow};
@@ -139,14 +140,30 @@ impl LockTable {
         Some(ResourceView { name, table: self, resource })
     }
 
-    /// Resources that are held or waited for: names after `after`, in order.
-    pub fn resources_after(
-        &self,
+    /// Resources whose names begin with `prefix`, after `after`, in order. Costs as
+    /// much as it finds.
+    pub fn resources_with_prefix<'t>(
+        &'t self,
+        prefix: &'t str,
         after: Option<&ResourceName>,
-    ) -> impl Iterator<Item = ResourceView<'_>> {
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+    ) -> impl Iterator<Item = ResourceView<'t>> {
+        let start = ResourceName::new(prefix).ok();
+        let from = match (after, &start) {
+            (Some(after), _) => Bound::Excluded(after),
+            (None, Some(start)) => Bound::Included(start),
+            (None, None) => Bound::Unbounded,
+        };
         let found = self.resources.range::<ResourceName, _>((from, Bound::Unbounded));
-        found.map(|(name, resource)| ResourceView { name, table: self, resource })
+        found
+            .map(|(name, resource)| ResourceView { name, table: self, resource })
+            .take_while(move |view| view.name.as_str().starts_with(prefix))
+    }
+
+    /// The kept outcome of a finished request, as it stands now.
+    pub fn outcome_of(&self, request: WaitId) -> Option<Outcome> {
+        let window = &self.sessions.get(&request.session)?.window;
+        let finished = window.outcomes.get(&request.request)?;
+        Some(self.current(&finished.outcome))
     }
 
     /// The labels of a session that holds or waits.
