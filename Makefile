@@ -13,6 +13,7 @@ BARE := --no-default-features
 CLIENT := --no-default-features --features client
 CHECKS := fmt deny clippy doc
 
+.NOTPARALLEL:
 .PHONY: help demo test verify checks list-checks fix sim setup $(CHECKS:%=check-%)
 
 help: ## this list
