@@ -56,7 +56,7 @@ const RULES: &[Rule] = &[
     Rule { outside: &["clock.rs"],
         never: &["Instant::now", "SystemTime::now", "clock_gettime"],
         why: "clocks are read in clock.rs only; elsewhere time is an argument", ..ALL },
-    // What the rules do without: order must not depend on a hash seed. [I10]
+    // What the rules do without: order must not depend on a hash seed (I10).
     Rule { within: &["locks/", "leases"],
         never: &["HashMap", "HashSet", "RandomState"],
         why: "the order of a hash map is not a function of the log", ..ALL },
