@@ -6,6 +6,8 @@
 //! `requests`, `claims`, `queue`), and comes out as [`Effects`]: the outcome, what
 //! happened, facts for the leases, and the rows to write through.
 
+#![warn(clippy::wildcard_enum_match_arm, reason = "a new command stops the build where it is due")]
+
 mod check;
 mod claims;
 pub mod command;

@@ -4,17 +4,20 @@ pub mod log;
 pub mod rows;
 
 /// The public API, `proto/ringfence/v1`.
+#[allow(warnings, reason = "generated text keeps no habits")]
 pub mod v1 {
     tonic::include_proto!("ringfence.v1");
 }
 
 /// What is written to disk, `proto/ringfence/storage/v1`.
+#[allow(warnings, reason = "generated text keeps no habits")]
 pub mod storage {
     tonic::include_proto!("ringfence.storage.v1");
 }
 
 /// What nodes say to each other, `proto/ringfence/peer/v1`.
 #[cfg(feature = "server")]
+#[allow(warnings, reason = "generated text keeps no habits")]
 pub mod peer {
     tonic::include_proto!("ringfence.peer.v1");
 }
