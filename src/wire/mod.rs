@@ -1,5 +1,10 @@
 //! Generated message types, and the only conversions between them and the rules.
 
+mod fence;
+pub mod reason;
+
+pub use reason::{Reason, Told};
+
 /// The public API, `proto/ringfence/v1`.
 pub mod v1 {
     tonic::include_proto!("ringfence.v1");
