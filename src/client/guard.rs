@@ -97,7 +97,7 @@ impl Guard {
                 return state;
             }
             tokio::select! {
-                changed = changes.changed() => changed.expect("the guard holds the sender"),
+                woken = changes.changed() => woken.expect("the guard holds the sender"),
                 () = tokio::time::sleep(self.valid_for().min(SLEEP_MAX)) => {}
             }
         }

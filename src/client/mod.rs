@@ -18,7 +18,7 @@
 //!
 //! - A guard is *held*, *suspended* (its own deadline has passed without an
 //!   acknowledgement: do not act) or *lost*. It tells by arithmetic on
-//!   CLOCK_BOOTTIME, with no need of the network or of a task that runs.
+//!   `CLOCK_BOOTTIME`, with no need of the network or of a task that runs.
 //! - Every call ends by its deadline, and an error says whether the outcome is
 //!   unknown. What may have taken effect though nobody awaits it any longer is
 //!   settled in the background: waits are cancelled, grants released.
