@@ -29,7 +29,6 @@ mod protos {
             protox::compile(&files, ["proto"]).unwrap_or_else(|e| panic!("proto: {e:?}"));
         let out = std::env::var("OUT_DIR").expect("cargo sets OUT_DIR");
         tonic_prost_build::configure()
-            .build_server(server)
             .bytes(".")
             .btree_map(".")
             .file_descriptor_set_path(Path::new(&out).join("ringfence.bin"))

@@ -1,7 +1,15 @@
 //! Generated message types, and the only conversions between them and the rules.
 
+#[cfg(feature = "server")]
+pub mod api;
+mod fence;
+#[cfg(feature = "server")]
 pub mod log;
+pub mod reason;
+#[cfg(feature = "server")]
 pub mod rows;
+
+pub use reason::{Reason, Told};
 
 /// The public API, `proto/ringfence/v1`.
 #[allow(warnings, reason = "generated text keeps no habits")]

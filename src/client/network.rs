@@ -1,0 +1,429 @@
+//! One call, over as many nodes and attempts as its time allows.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tonic::metadata::MetadataValue;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Response, Status};
+
+use super::backoff::{Backoff, at_least};
+use super::deadline::Allowance;
+use super::error::ClientError;
+use super::route::{Address, Directory, Walk};
+use crate::clock::Moment;
+use crate::locks::Invalid;
+use crate::wire::reason::{NO_FORWARD, Reason, Told, key};
+
+/// An attempt that was open this long had reached a node that answers pings.
+const CONTACT: Duration = Duration::from_secs(5);
+/// How often an open connection is probed, and how long it may not answer.
+const PING_EVERY: Duration = Duration::from_secs(1);
+const PING_PATIENCE: Duration = Duration::from_secs(2);
+/// How much later than this side the node gives an attempt up.
+const TIMEOUT_SLACK: Duration = Duration::from_secs(1);
+
+/// How long things may take.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Settings {
+    pub call: Duration,
+    pub attempt: Duration,
+    pub connect: Duration,
+    pub allowance: Allowance,
+}
+
+/// How one call goes about it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Plan {
+    /// The call ends here.
+    pub until: Option<Moment>,
+    /// How long one attempt may take; `None` for one that waits in a queue.
+    pub attempt: Option<Duration>,
+    /// How long attempts may fail before the call ends.
+    pub patience: Option<Duration>,
+    /// Whether only the leader can answer.
+    pub leader: bool,
+}
+
+impl Plan {
+    /// Goes on until it is answered.
+    pub fn endless(settings: &Settings) -> Self {
+        Self { until: None, attempt: Some(settings.attempt), patience: None, leader: true }
+    }
+
+    /// Ends after `within`.
+    pub fn within(settings: &Settings, within: Duration) -> Self {
+        Self { until: Some(Moment::now().plus(within)), ..Self::endless(settings) }
+    }
+}
+
+/// What is known of a request's effect while no answer is.
+#[derive(Debug, Default)]
+pub(super) struct Fate {
+    unknown: bool,
+    /// When the attempt that is under way began.
+    in_flight: Option<Moment>,
+    failing_since: Option<Moment>,
+    last: Option<String>,
+}
+
+impl Fate {
+    /// Whether an attempt so far may have taken effect.
+    pub fn is_unknown(&self) -> bool {
+        self.unknown || self.in_flight.is_some()
+    }
+
+    /// Whether a node seems to be at work on it.
+    pub fn is_in_contact(&self, now: Moment) -> bool {
+        let long = self.in_flight.is_some_and(|began| now.since(began) >= CONTACT / 5);
+        self.in_flight.is_some() && (self.failing_since.is_none() || long)
+    }
+
+    /// The error of a call that ran out of time.
+    pub fn unreachable(&self) -> ClientError {
+        let last = self.last.clone().unwrap_or_else(|| "an attempt is still open".to_owned());
+        ClientError::Unreachable { outcome_unknown: self.is_unknown(), last }
+    }
+
+    fn begin(&mut self, now: Moment) {
+        self.in_flight = Some(now);
+    }
+
+    fn answered(&mut self) {
+        self.in_flight = None;
+        self.failing_since = None;
+    }
+
+    fn failed(&mut self, unknown: bool, last: String) {
+        let now = Moment::now();
+        let began = self.in_flight.take().unwrap_or(now);
+        self.unknown |= unknown;
+        self.last = Some(last);
+        if now.since(began) >= CONTACT {
+            self.failing_since = Some(now);
+        } else {
+            self.failing_since.get_or_insert(began);
+        }
+    }
+}
+
+/// How a call ends without its answer.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// A refusal that no other attempt would change.
+    Refused(Told),
+    /// The plan's time is over; see the [`Fate`].
+    OutOfTime,
+}
+
+impl Failure {
+    /// As the application is told.
+    pub fn error(self, fate: &Fate) -> ClientError {
+        match self {
+            Self::Refused(told) => ClientError::refused(told, fate.is_unknown()),
+            Self::OutOfTime => fate.unreachable(),
+        }
+    }
+}
+
+/// Where one attempt goes.
+#[derive(Debug, Clone)]
+pub(super) struct Target {
+    pub channel: Channel,
+    forward: bool,
+    timeout: Option<Duration>,
+}
+
+impl Target {
+    /// Whether the node may forward to the leader.
+    pub fn forwards(&self) -> bool {
+        self.forward
+    }
+
+    /// The message with what the node must know of the attempt.
+    pub fn request<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        if !self.forward {
+            request.metadata_mut().insert(NO_FORWARD, MetadataValue::from_static("1"));
+        }
+        if let Some(timeout) = self.timeout {
+            request.set_timeout(timeout);
+        }
+        request
+    }
+}
+
+/// What the status of one attempt asks for.
+enum Verdict {
+    Final(Told),
+    Elsewhere { hint: Option<Address> },
+    Again { after: Option<Duration> },
+}
+
+/// The nodes and the connections to them.
+#[derive(Debug)]
+pub(super) struct Network {
+    pub settings: Settings,
+    directory: Mutex<Directory>,
+    channels: Mutex<BTreeMap<Address, Channel>>,
+}
+
+impl Network {
+    pub fn new(nodes: Vec<Address>, settings: Settings) -> Self {
+        let directory = Mutex::new(Directory::new(nodes));
+        Self { settings, directory, channels: Mutex::default() }
+    }
+
+    /// Makes attempts until one is answered for good. `fate` outlives the call,
+    /// also one that is dropped half way.
+    pub async fn call<T, A>(
+        &self,
+        plan: Plan,
+        fate: &mut Fate,
+        mut attempt: impl FnMut(Target) -> A,
+    ) -> Result<T, Failure>
+    where
+        A: Future<Output = Result<Response<T>, Status>>,
+    {
+        let mut walk = self.walk();
+        let mut backoff = Backoff::default();
+        loop {
+            let Some(node) = self.next(&mut walk) else {
+                walk.again();
+                pause(plan, fate, backoff.pause(rand::random())).await?;
+                continue;
+            };
+            let verdict = match self.ask(&node, &walk, plan, fate, &mut attempt).await? {
+                Ok(answer) => return Ok(answer),
+                Err(verdict) => verdict,
+            };
+            match verdict {
+                Verdict::Final(told) => return Err(Failure::Refused(told)),
+                Verdict::Elsewhere { hint } => {
+                    self.leads_not(&node);
+                    if let Some(hint) = hint {
+                        self.hinted(&mut walk, hint);
+                    }
+                    pause(plan, fate, Duration::ZERO).await?;
+                }
+                Verdict::Again { after } => {
+                    let roll = rand::random();
+                    let after = after.map_or_else(|| backoff.pause(roll), |d| at_least(d, roll));
+                    pause(plan, fate, after).await?;
+                    walk.stay();
+                }
+            }
+        }
+    }
+
+    /// One attempt at one node.
+    async fn ask<T, A>(
+        &self,
+        node: &Address,
+        walk: &Walk,
+        plan: Plan,
+        fate: &mut Fate,
+        attempt: &mut impl FnMut(Target) -> A,
+    ) -> Result<Result<T, Verdict>, Failure>
+    where
+        A: Future<Output = Result<Response<T>, Status>>,
+    {
+        let limit = limit(plan)?;
+        let forward = walk.may_forward();
+        let timeout = plan.attempt.and(limit).map(|limit| limit.saturating_add(TIMEOUT_SLACK));
+        let target = Target { channel: self.channel(node), forward, timeout };
+        fate.begin(Moment::now());
+        let Some(answer) = within(limit, attempt(target)).await else {
+            if plan.until.is_some_and(|until| Moment::now() >= until) {
+                return Err(Failure::OutOfTime);
+            }
+            self.stalled(node);
+            fate.failed(true, format!("{node} did not answer"));
+            return Ok(Err(Verdict::Elsewhere { hint: None }));
+        };
+        let status = match answer {
+            Ok(response) => {
+                fate.answered();
+                self.answered(node, plan.leader && !forward);
+                return Ok(Ok(response.into_inner()));
+            }
+            Err(status) => status,
+        };
+        let (verdict, unknown) = judge(&status);
+        if matches!(verdict, Verdict::Final(_)) {
+            fate.answered();
+            self.answered(node, plan.leader && !forward);
+        } else {
+            if Told::of(&status).is_none() {
+                // The connection broke, or its runtime is gone.
+                lock(&self.channels).remove(node);
+            }
+            fate.failed(unknown, format!("{node}: {}", status.message()));
+        }
+        Ok(Err(verdict))
+    }
+
+    /// A way through the nodes, begun anywhere.
+    pub fn walk(&self) -> Walk {
+        let nodes = lock(&self.directory).nodes().len();
+        Walk::new(rand::random_range(0..nodes.max(1)))
+    }
+
+    /// The walk's next node.
+    pub fn next(&self, walk: &mut Walk) -> Option<Address> {
+        walk.next(&lock(&self.directory))
+    }
+
+    /// The node the walk stands at named another as the leader.
+    pub fn hinted(&self, walk: &mut Walk, leader: Address) {
+        lock(&self.directory).leads(&leader);
+        walk.hint(leader);
+    }
+
+    /// The node answered; if it did so by itself, it leads.
+    pub fn answered(&self, node: &Address, leads: bool) {
+        if leads {
+            lock(&self.directory).leads(node);
+        }
+    }
+
+    /// The node does not lead, or cannot be reached.
+    pub fn leads_not(&self, node: &Address) {
+        lock(&self.directory).leads_not(node);
+    }
+
+    /// The node is silent: the next attempt there takes a new connection.
+    pub fn stalled(&self, node: &Address) {
+        lock(&self.channels).remove(node);
+        self.leads_not(node);
+    }
+
+    /// All nodes that are known.
+    pub fn nodes(&self) -> Vec<Address> {
+        lock(&self.directory).nodes().to_vec()
+    }
+
+    /// Where one attempt at this node goes.
+    pub fn target(&self, node: &Address, forward: bool) -> Target {
+        Target { channel: self.channel(node), forward, timeout: None }
+    }
+
+    /// A connection that is made when it is first used, and again when it broke.
+    fn channel(&self, node: &Address) -> Channel {
+        let connect = || {
+            Endpoint::from_shared(format!("http://{node}"))
+                .expect("an address was checked to be host and port")
+                .connect_timeout(self.settings.connect)
+                .tcp_nodelay(true)
+                .http2_keep_alive_interval(PING_EVERY)
+                .keep_alive_timeout(PING_PATIENCE)
+                .connect_lazy()
+        };
+        lock(&self.channels).entry(node.clone()).or_insert_with(connect).clone()
+    }
+}
+
+/// Reads the nodes that the application names.
+pub(super) fn addresses<I>(endpoints: I) -> Result<Vec<Address>, Invalid>
+where
+    I: IntoIterator<Item: AsRef<str>>,
+{
+    let mut nodes = Vec::new();
+    for endpoint in endpoints {
+        let node = Address::parse(endpoint.as_ref())?;
+        if !nodes.contains(&node) {
+            nodes.push(node);
+        }
+    }
+    if nodes.is_empty() {
+        return Err(Invalid { field: "endpoints", bound: "at least one" });
+    }
+    Ok(nodes)
+}
+
+/// Locks; a panic elsewhere leaves nothing half done that matters here.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What to do about a status, and whether the attempt may have taken effect.
+fn judge(status: &Status) -> (Verdict, bool) {
+    let Some(told) = Told::of(status) else {
+        return (Verdict::Elsewhere { hint: None }, !was_never_sent(status));
+    };
+    let hint = told.text(key::LEADER).and_then(|leader| Address::parse(leader).ok());
+    match told.reason {
+        Some(Reason::NotLeader) => (Verdict::Elsewhere { hint }, false),
+        Some(Reason::NoQuorum) => (Verdict::Elsewhere { hint: None }, false),
+        Some(Reason::OutcomeUnknown) => (Verdict::Elsewhere { hint }, true),
+        Some(Reason::Overloaded | Reason::Restoring | Reason::WindowFull) => {
+            (Verdict::Again { after: told.retry_after() }, false)
+        }
+        Some(
+            Reason::SessionExpired
+            | Reason::SessionUnknown
+            | Reason::NotHeld
+            | Reason::Busy
+            | Reason::AlreadyHeld
+            | Reason::AlreadyWaiting
+            | Reason::GrantEnded
+            | Reason::Cancelled
+            | Reason::StaleRequest
+            | Reason::WaitTimeout
+            | Reason::QueueFull
+            | Reason::LimitReached
+            | Reason::CapacityMismatch
+            | Reason::Deadlock
+            | Reason::Frozen
+            | Reason::Compacted
+            | Reason::InvalidArgument
+            | Reason::PermissionDenied,
+        )
+        | None => (Verdict::Final(told), false),
+    }
+}
+
+/// Whether no connection was made, so that the node cannot have seen the request.
+fn was_never_sent(status: &Status) -> bool {
+    let mut source = std::error::Error::source(status);
+    while let Some(error) = source {
+        if error.is::<tonic::ConnectError>() {
+            return true;
+        }
+        source = error.source();
+    }
+    false
+}
+
+/// How long the next attempt may take.
+fn limit(plan: Plan) -> Result<Option<Duration>, Failure> {
+    let Some(until) = plan.until else { return Ok(plan.attempt) };
+    let left = until.since(Moment::now());
+    if left.is_zero() {
+        return Err(Failure::OutOfTime);
+    }
+    Ok(Some(plan.attempt.map_or(left, |attempt| attempt.min(left))))
+}
+
+async fn within<T>(limit: Option<Duration>, attempt: impl Future<Output = T>) -> Option<T> {
+    match limit {
+        Some(limit) => tokio::time::timeout(limit, attempt).await.ok(),
+        None => Some(attempt.await),
+    }
+}
+
+/// Sleeps, or ends the call when its time would be over before.
+async fn pause(plan: Plan, fate: &Fate, pause: Duration) -> Result<(), Failure> {
+    let now = Moment::now();
+    if let (Some(patience), Some(since)) = (plan.patience, fate.failing_since)
+        && now.since(since) >= patience
+    {
+        return Err(Failure::OutOfTime);
+    }
+    let left = plan.until.map_or(Duration::MAX, |until| until.since(now));
+    if !pause.is_zero() {
+        tokio::time::sleep(pause.min(left)).await;
+    }
+    if pause >= left { Err(Failure::OutOfTime) } else { Ok(()) }
+}
