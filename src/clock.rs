@@ -5,13 +5,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// A point on this machine's CLOCK_MONOTONIC, which stands still in suspend:
+/// A point on this machine's `CLOCK_MONOTONIC`, which stands still in suspend:
 /// nanoseconds since an origin that only this boot knows. Tests count from any
 /// origin they like.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(u64);
 
-/// A point on this machine's CLOCK_BOOTTIME, which also counts suspend:
+/// A point on this machine's `CLOCK_BOOTTIME`, which also counts suspend:
 /// nanoseconds since an origin that only this boot knows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BootMoment(u64);

@@ -8,8 +8,8 @@ use tokio::sync::oneshot;
 
 use super::ClientError;
 use super::claim::{self, Wanted};
+use super::fate::{Fate, Plan, Settings};
 use super::guard::Guard;
-use super::network::{Fate, Plan, Settings};
 use super::session::{Open, Pending, millis};
 use crate::clock::Moment;
 use crate::locks::{Invalid, Millis, ResourceName, WAIT_MAX};

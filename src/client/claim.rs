@@ -8,7 +8,8 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::core::Core;
 use super::error::{ClientError, settles};
-use super::network::{Failure, Fate, Plan, Target};
+use super::fate::{Failure, Fate, Plan};
+use super::network::Target;
 use super::operations::{Stop, ask, give_back, locks};
 use crate::clock::{BootMoment, Moment};
 use crate::locks::{Fence, Invalid, Millis, RequestId, ResourceName, Token};

@@ -1,6 +1,7 @@
 //! What the handles, the guards and the tasks of one session share.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -74,7 +75,6 @@ pub(super) struct Opened {
 
 /// The shared part of one session. Tasks in the background hold it; it does not
 /// keep the session open: that is for the application's handles.
-#[derive(Debug)]
 pub(super) struct Core {
     pub client: Arc<Shared>,
     pub owner: OwnerId,
@@ -90,7 +90,14 @@ pub(super) struct Core {
     changed: watch::Sender<()>,
 }
 
-#[derive(Debug)]
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state(None, BootMoment::now());
+        let mut shown = f.debug_struct("Core");
+        shown.field("session", &self.session).field("state", &state).finish_non_exhaustive()
+    }
+}
+
 struct Inner {
     clock: LeaseClock,
     window: RequestWindow,
@@ -324,5 +331,56 @@ impl Core {
             self.spawn(operations::give_back(Arc::clone(self), resource, token));
         }
         behind
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Client;
+
+    fn core(sent: BootMoment) -> Core {
+        let client = Client::connect(["127.0.0.1:9"]).expect("a good endpoint");
+        let opened = Opened {
+            owner: OwnerId::new([1; 16]),
+            session: SessionId(7),
+            cluster: ClusterId::new([2; 16]),
+            sent,
+            ttl: Duration::from_secs(10),
+        };
+        Core::new(client.shared, &opened)
+    }
+
+    #[tokio::test]
+    async fn an_acknowledgement_counts_from_the_sending_that_it_names() {
+        let start = BootMoment::from_nanos(0);
+        let after = |ms| start.plus(Duration::from_millis(ms));
+        let core = Arc::new(core(start));
+        let sequence = |now| core.renewal(now).expect("live").sequence;
+        let (first, second, third) =
+            (sequence(after(3_000)), sequence(after(6_000)), sequence(after(9_000)));
+        let ttl = Duration::from_secs(10);
+        core.renewed(second, ttl, Revision::default());
+        assert_eq!(core.deadline(), after(15_900));
+        core.renewed(first, ttl, Revision::default());
+        core.renewed(99, ttl, Revision::default());
+        assert_eq!(core.deadline(), after(15_900));
+        assert_eq!(core.state(None, after(15_899)), State::Held);
+        assert_eq!(core.state(None, after(15_900)), State::Suspended);
+        core.renewed(third, ttl, Revision::default());
+        assert_eq!(core.state(None, after(15_900)), State::Held);
+        core.end(Loss::SessionExpired);
+        core.end(Loss::SessionClosed);
+        assert_eq!(core.state(None, after(0)), State::Lost(Loss::SessionExpired));
+        assert!(core.renewal(after(0)).is_none());
+    }
+
+    #[tokio::test]
+    async fn a_fork_holds_nothing_and_may_ask_for_nothing() {
+        let mut core = core(BootMoment::now());
+        assert_eq!(core.state(None, BootMoment::now()), State::Held);
+        core.process = core.process.wrapping_add(1);
+        assert_eq!(core.state(None, BootMoment::now()), State::Lost(Loss::OtherProcess));
+        assert_eq!(core.check(), Err(ClientError::OtherProcess));
     }
 }

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use super::claim::Claimed;
 use super::core::{Core, Loss, State};
-use super::network::Plan;
+use super::fate::Plan;
 use super::session::Open;
 use super::{ClientError, operations};
 use crate::clock::BootMoment;

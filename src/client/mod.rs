@@ -31,6 +31,7 @@ mod claim;
 mod core;
 mod deadline;
 mod error;
+mod fate;
 mod guard;
 mod holdings;
 mod network;
@@ -52,7 +53,8 @@ pub use self::error::ClientError;
 pub use self::guard::Guard;
 pub use self::route::Address;
 pub use self::session::{OpenSession, Session};
-use network::{Network, Settings};
+use fate::Settings;
+use network::Network;
 use renewals::Renewals;
 
 /// How long a call may take if it is not told.

@@ -9,123 +9,17 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Response, Status};
 
 use super::backoff::{Backoff, at_least};
-use super::deadline::Allowance;
-use super::error::ClientError;
+use super::fate::{Failure, Fate, Plan, Settings};
 use super::route::{Address, Directory, Walk};
 use crate::clock::Moment;
 use crate::locks::Invalid;
 use crate::wire::reason::{NO_FORWARD, Reason, Told, key};
 
-/// An attempt that was open this long had reached a node that answers pings.
-const CONTACT: Duration = Duration::from_secs(5);
 /// How often an open connection is probed, and how long it may not answer.
 const PING_EVERY: Duration = Duration::from_secs(1);
 const PING_PATIENCE: Duration = Duration::from_secs(2);
 /// How much later than this side the node gives an attempt up.
 const TIMEOUT_SLACK: Duration = Duration::from_secs(1);
-
-/// How long things may take.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Settings {
-    pub call: Duration,
-    pub attempt: Duration,
-    pub connect: Duration,
-    pub allowance: Allowance,
-}
-
-/// How one call goes about it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Plan {
-    /// The call ends here.
-    pub until: Option<Moment>,
-    /// How long one attempt may take; `None` for one that waits in a queue.
-    pub attempt: Option<Duration>,
-    /// How long attempts may fail before the call ends.
-    pub patience: Option<Duration>,
-    /// Whether only the leader can answer.
-    pub leader: bool,
-}
-
-impl Plan {
-    /// Goes on until it is answered.
-    pub fn endless(settings: &Settings) -> Self {
-        Self { until: None, attempt: Some(settings.attempt), patience: None, leader: true }
-    }
-
-    /// Ends after `within`.
-    pub fn within(settings: &Settings, within: Duration) -> Self {
-        Self { until: Some(Moment::now().plus(within)), ..Self::endless(settings) }
-    }
-}
-
-/// What is known of a request's effect while no answer is.
-#[derive(Debug, Default)]
-pub(super) struct Fate {
-    unknown: bool,
-    /// When the attempt that is under way began.
-    in_flight: Option<Moment>,
-    failing_since: Option<Moment>,
-    last: Option<String>,
-}
-
-impl Fate {
-    /// Whether an attempt so far may have taken effect.
-    pub fn is_unknown(&self) -> bool {
-        self.unknown || self.in_flight.is_some()
-    }
-
-    /// Whether a node seems to be at work on it.
-    pub fn is_in_contact(&self, now: Moment) -> bool {
-        let long = self.in_flight.is_some_and(|began| now.since(began) >= CONTACT / 5);
-        self.in_flight.is_some() && (self.failing_since.is_none() || long)
-    }
-
-    /// The error of a call that ran out of time.
-    pub fn unreachable(&self) -> ClientError {
-        let last = self.last.clone().unwrap_or_else(|| "an attempt is still open".to_owned());
-        ClientError::Unreachable { outcome_unknown: self.is_unknown(), last }
-    }
-
-    fn begin(&mut self, now: Moment) {
-        self.in_flight = Some(now);
-    }
-
-    fn answered(&mut self) {
-        self.in_flight = None;
-        self.failing_since = None;
-    }
-
-    fn failed(&mut self, unknown: bool, last: String) {
-        let now = Moment::now();
-        let began = self.in_flight.take().unwrap_or(now);
-        self.unknown |= unknown;
-        self.last = Some(last);
-        if now.since(began) >= CONTACT {
-            self.failing_since = Some(now);
-        } else {
-            self.failing_since.get_or_insert(began);
-        }
-    }
-}
-
-/// How a call ends without its answer.
-#[derive(Debug)]
-pub(super) enum Failure {
-    /// A refusal that no other attempt would change.
-    Refused(Told),
-    /// The plan's time is over; see the [`Fate`].
-    OutOfTime,
-}
-
-impl Failure {
-    /// As the application is told.
-    pub fn error(self, fate: &Fate) -> ClientError {
-        match self {
-            Self::Refused(told) => ClientError::refused(told, fate.is_unknown()),
-            Self::OutOfTime => fate.unreachable(),
-        }
-    }
-}
 
 /// Where one attempt goes.
 #[derive(Debug, Clone)]
@@ -191,7 +85,7 @@ impl Network {
         loop {
             let Some(node) = self.next(&mut walk) else {
                 walk.again();
-                pause(plan, fate, backoff.pause(rand::random())).await?;
+                plan.pause(fate, backoff.pause(rand::random())).await?;
                 continue;
             };
             let verdict = match self.ask(&node, &walk, plan, fate, &mut attempt).await? {
@@ -205,12 +99,12 @@ impl Network {
                     if let Some(hint) = hint {
                         self.hinted(&mut walk, hint);
                     }
-                    pause(plan, fate, Duration::ZERO).await?;
+                    plan.pause(fate, Duration::ZERO).await?;
                 }
                 Verdict::Again { after } => {
                     let roll = rand::random();
                     let after = after.map_or_else(|| backoff.pause(roll), |d| at_least(d, roll));
-                    pause(plan, fate, after).await?;
+                    plan.pause(fate, after).await?;
                     walk.stay();
                 }
             }
@@ -229,7 +123,7 @@ impl Network {
     where
         A: Future<Output = Result<Response<T>, Status>>,
     {
-        let limit = limit(plan)?;
+        let limit = plan.limit()?;
         let forward = walk.may_forward();
         let timeout = plan.attempt.and(limit).map(|limit| limit.saturating_add(TIMEOUT_SLACK));
         let target = Target { channel: self.channel(node), forward, timeout };
@@ -396,34 +290,9 @@ fn was_never_sent(status: &Status) -> bool {
     false
 }
 
-/// How long the next attempt may take.
-fn limit(plan: Plan) -> Result<Option<Duration>, Failure> {
-    let Some(until) = plan.until else { return Ok(plan.attempt) };
-    let left = until.since(Moment::now());
-    if left.is_zero() {
-        return Err(Failure::OutOfTime);
-    }
-    Ok(Some(plan.attempt.map_or(left, |attempt| attempt.min(left))))
-}
-
 async fn within<T>(limit: Option<Duration>, attempt: impl Future<Output = T>) -> Option<T> {
     match limit {
         Some(limit) => tokio::time::timeout(limit, attempt).await.ok(),
         None => Some(attempt.await),
     }
-}
-
-/// Sleeps, or ends the call when its time would be over before.
-async fn pause(plan: Plan, fate: &Fate, pause: Duration) -> Result<(), Failure> {
-    let now = Moment::now();
-    if let (Some(patience), Some(since)) = (plan.patience, fate.failing_since)
-        && now.since(since) >= patience
-    {
-        return Err(Failure::OutOfTime);
-    }
-    let left = plan.until.map_or(Duration::MAX, |until| until.since(now));
-    if !pause.is_zero() {
-        tokio::time::sleep(pause.min(left)).await;
-    }
-    if pause >= left { Err(Failure::OutOfTime) } else { Ok(()) }
 }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use tonic::{Response, Status};
 
-use super::network::{Fate, Plan, Target};
+use super::fate::{Fate, Plan};
+use super::network::Target;
 use super::operations::{locks, sessions};
 use super::{Address, Client, ClientError};
 use crate::locks::{ResourceName, Token};

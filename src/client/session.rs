@@ -11,7 +11,8 @@ use tokio::sync::oneshot;
 
 use super::acquire::Acquire;
 use super::core::{Core, Loss, Opened, State};
-use super::network::{Failure, Fate, Plan, Target};
+use super::fate::{Failure, Fate, Plan};
+use super::network::Target;
 use super::{ClientError, Shared, operations};
 use crate::clock::BootMoment;
 use crate::locks::{ClusterId, Invalid, LABELS_MAX, Labels, Millis, OwnerId, SessionId};

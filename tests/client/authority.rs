@@ -1,14 +1,16 @@
 //! A scripted authority: a small table of sessions and grants behind any number of
 //! nodes, each of which can be told to misbehave.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use ringfence::wire::reason::{NO_FORWARD, Reason, key};
+use ringfence::wire::reason::{NO_FORWARD, Reason};
 use ringfence::wire::v1;
 use tokio::sync::watch;
 use tonic::{Request, Status};
+
+use crate::table::{Outcome, Session, Table, revision, wire_grant};
 
 /// What a node does with calls of a kind.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -35,47 +37,6 @@ pub struct Seen {
     pub oldest: u64,
     pub answered: Vec<u64>,
     pub no_forward: bool,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-enum Outcome {
-    Granted { resource: String, token: u64, at: u64 },
-    Queued { resource: String },
-    Cancelled,
-    Released { at: u64 },
-    NotHeld,
-    Busy { holder: u64 },
-    Ttl(u64),
-}
-
-#[derive(Debug, Default)]
-struct Session {
-    owner: Vec<u8>,
-    ttl_ms: u64,
-    changed_at: u64,
-    outcomes: BTreeMap<u64, Outcome>,
-}
-
-#[derive(Debug, Clone)]
-struct Holder {
-    session: u64,
-    request: u64,
-    token: u64,
-    at: u64,
-}
-
-#[derive(Debug, Default)]
-pub struct Table {
-    index: u64,
-    token: u64,
-    sessions: BTreeMap<u64, Session>,
-    holders: BTreeMap<String, Holder>,
-    queues: BTreeMap<String, VecDeque<(u64, u64)>>,
-    seen: Vec<Seen>,
-    /// Node and kind of call, and how the next so many of them go.
-    manners: BTreeMap<(usize, &'static str), VecDeque<(Manner, usize)>>,
-    streams: usize,
-    owners: BTreeSet<Vec<u8>>,
 }
 
 /// The table, and a bell that rings whenever it changes.
@@ -115,6 +76,11 @@ impl Authority {
         self.change(|t| t.manners.remove(&(node, what)));
     }
 
+    /// Everything goes well from here on.
+    pub fn recover_all(&self) {
+        self.change(|t| t.manners.clear());
+    }
+
     pub fn seen(&self, what: &'static str) -> Vec<Seen> {
         self.table().seen.iter().filter(|seen| seen.what == what).cloned().collect()
     }
@@ -147,9 +113,57 @@ impl Authority {
         self.change(|t| t.free(resource, true));
     }
 
+    /// What this session holds.
+    pub fn held_by(&self, session: u64) -> BTreeMap<String, u64> {
+        let table = self.table();
+        let mine = table.holders.iter().filter(|(_, holder)| holder.session == session);
+        mine.map(|(resource, holder)| (resource.clone(), holder.token)).collect()
+    }
+
+    /// How many requests of this session wait.
+    pub fn waits_of(&self, session: u64) -> usize {
+        self.table().queues.values().flatten().filter(|&&(waiter, _)| waiter == session).count()
+    }
+
     /// Someone else takes the resource.
     pub fn rival(&self, resource: &str) {
         self.change(|t| t.grant(resource, 0, 0));
+    }
+
+    pub fn rival_if_free(&self, resource: &str) {
+        self.change(|t| {
+            if !t.holders.contains_key(resource) {
+                t.grant(resource, 0, 0);
+            }
+        });
+    }
+
+    /// The rival, if it is one, lets go.
+    pub fn free_rival(&self, resource: &str) {
+        self.change(|t| {
+            if t.holders.get(resource).is_some_and(|holder| holder.session == 0) {
+                t.free(resource, false);
+            }
+        });
+    }
+
+    /// An administrator ends what this session holds there.
+    pub fn revoke_of(&self, resource: &str, session: u64) {
+        self.change(|t| {
+            if t.holders.get(resource).is_some_and(|holder| holder.session == session) {
+                t.free(resource, true);
+            }
+        });
+    }
+
+    /// Every request id was used for one kind of request only.
+    pub fn assert_no_id_was_used_twice(&self) {
+        let mut kinds: BTreeMap<u64, &'static str> = BTreeMap::new();
+        for seen in self.table().seen.iter().filter(|seen| seen.id > 0) {
+            assert_eq!(*kinds.entry(seen.id).or_insert(seen.what), seen.what, "id {}", seen.id);
+            assert!(seen.oldest <= seen.id && seen.oldest > 0, "{seen:?}");
+            assert!(seen.answered.iter().all(|&id| id > seen.oldest), "{seen:?}");
+        }
     }
 
     pub fn free(&self, resource: &str) {
@@ -321,107 +335,6 @@ impl Authority {
         let changed_at = Some(revision(changed_at));
         Ok(v1::HeldResponse { grants, waits: vec![], changed_at, index: table.index })
     }
-}
-
-impl Table {
-    fn next_manner(&mut self, node: usize, what: &'static str) -> Manner {
-        let Some(queue) = self.manners.get_mut(&(node, what)) else { return Manner::Well };
-        let Some((manner, times)) = queue.front_mut() else { return Manner::Well };
-        let next = manner.clone();
-        *times -= 1;
-        if *times == 0 {
-            queue.pop_front();
-        }
-        next
-    }
-
-    fn live(&mut self, session: u64) -> Result<&mut Session, Status> {
-        let expired = || Reason::SessionExpired.status("the session has ended", []);
-        self.sessions.get_mut(&session).ok_or_else(expired)
-    }
-
-    fn grant(&mut self, resource: &str, session: u64, request: u64) {
-        self.index += 1;
-        self.token += 1;
-        let (token, at) = (self.token, self.index);
-        self.holders.insert(resource.to_owned(), Holder { session, request, token, at });
-        if let Some(owner) = self.sessions.get_mut(&session) {
-            owner.changed_at = at;
-            let resource = resource.to_owned();
-            owner.outcomes.insert(request, Outcome::Granted { resource, token, at });
-        }
-    }
-
-    fn free(&mut self, resource: &str, tell: bool) {
-        self.index += 1;
-        let Some(holder) = self.holders.remove(resource) else { return };
-        if tell && let Some(session) = self.sessions.get_mut(&holder.session) {
-            session.changed_at = self.index;
-        }
-        let next = self.queues.get_mut(resource).and_then(VecDeque::pop_front);
-        if let Some((session, request)) = next {
-            self.grant(resource, session, request);
-        }
-    }
-
-    fn end(&mut self, session: u64) {
-        self.sessions.remove(&session);
-        for queue in self.queues.values_mut() {
-            queue.retain(|&(waiter, _)| waiter != session);
-        }
-        let mine = self.holders.iter().filter(|(_, holder)| holder.session == session);
-        for resource in mine.map(|(resource, _)| resource.clone()).collect::<Vec<_>>() {
-            self.free(&resource, false);
-        }
-    }
-
-    /// The answer to an acquire; `None` while it is queued.
-    fn answer(&self, session: u64, id: u64) -> Option<Result<v1::AcquireResponse, Status>> {
-        let Some(owner) = self.sessions.get(&session) else {
-            return Some(Err(Reason::SessionExpired.status("the session has ended", [])));
-        };
-        match owner.outcomes.get(&id)? {
-            Outcome::Queued { .. } => None,
-            Outcome::Granted { resource, token, .. } => {
-                let live = self.holders.get(resource).filter(|holder| holder.token == *token);
-                Some(live.map(|holder| granted(resource, holder)).ok_or_else(|| {
-                    Reason::GrantEnded.status("", [(key::TOKEN, token.to_string())])
-                }))
-            }
-            Outcome::Busy { holder } => {
-                let metadata = [(key::HOLDER, holder.to_string()), (key::WAITING, "0".into())];
-                Some(Err(Reason::Busy.status("", metadata)))
-            }
-            Outcome::Cancelled => Some(Err(Reason::Cancelled.status("", []))),
-            other => panic!("{id} was no acquire but {other:?}"),
-        }
-    }
-}
-
-fn revision(index: u64) -> v1::Revision {
-    v1::Revision { index, ordinal: 0 }
-}
-
-fn wire_grant(resource: &str, holder: &Holder) -> v1::Grant {
-    v1::Grant {
-        resource: resource.to_owned(),
-        token: holder.token,
-        floor: holder.token,
-        mode: v1::Mode::Exclusive.into(),
-        phase: v1::Phase::Active.into(),
-        session: holder.session,
-        request: holder.request,
-        granted_at: Some(revision(holder.at)),
-        labels: BTreeMap::new(),
-    }
-}
-
-fn granted(resource: &str, holder: &Holder) -> v1::AcquireResponse {
-    let grant = Some(wire_grant(resource, holder));
-    let (token, floor) = (holder.token, holder.token);
-    let cluster_id = CLUSTER.to_vec().into();
-    let fence = Some(v1::Fence { cluster_id, resource: resource.to_owned(), token, floor });
-    v1::AcquireResponse { grant, fence }
 }
 
 /// Whether the client asked not to be forwarded.

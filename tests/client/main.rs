@@ -3,7 +3,9 @@
 #![cfg(feature = "client")]
 
 mod authority;
+mod chaos;
 mod lease;
 mod node;
 mod requests;
 mod routes;
+mod table;

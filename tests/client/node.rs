@@ -12,7 +12,8 @@ use ringfence::wire::v1::sessions_server::{Sessions, SessionsServer};
 use ringfence::wire::v1::{self, renewal_answer};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{mpsc, watch};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
@@ -21,31 +22,41 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::authority::{Authority, Manner, no_forward};
 
-/// Stops serving, with all its connections, when dropped.
+/// Runs on a thread of its own; gone with all its connections when dropped.
 pub struct Node {
     pub address: String,
-    task: JoinHandle<()>,
+    runtime: Option<Runtime>,
 }
 
 impl Drop for Node {
     fn drop(&mut self) {
-        self.task.abort();
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
     }
 }
 
 impl Node {
     /// Serves the authority as its node of this number.
     pub async fn start(authority: &Authority, number: usize) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("it is bound").to_string();
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.expect("a runtime");
         let service = Service { authority: authority.clone(), number };
-        let serving = Server::builder()
-            .add_service(SessionsServer::new(service.clone()))
-            .add_service(LocksServer::new(service.clone()))
-            .add_service(ClusterServer::new(service))
-            .serve_with_incoming(TcpListenerStream::new(listener));
-        let task = tokio::spawn(async move { serving.await.expect("the server runs") });
-        Self { address, task }
+        let (bound, address) = oneshot::channel();
+        runtime.spawn(async move {
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+            let address = listener.local_addr().expect("it is bound").to_string();
+            bound.send(address).expect("the test waits for it");
+            Server::builder()
+                .add_service(SessionsServer::new(service.clone()))
+                .add_service(LocksServer::new(service.clone()))
+                .add_service(ClusterServer::new(service))
+                .serve_with_incoming(TcpListenerStream::new(listener))
+                .await
+                .expect("the server runs");
+        });
+        let address = address.await.expect("it starts");
+        Self { address, runtime: Some(runtime) }
     }
 }
 
