@@ -3,5 +3,7 @@
 pub mod locks;
 #[cfg(feature = "server")]
 pub mod raft_types;
+#[cfg(feature = "server")]
+pub mod storage;
 #[cfg(feature = "client")]
 pub mod wire;
