@@ -72,11 +72,9 @@ impl Writer {
     }
 
     fn finish(&self, group: &mut Vec<Op>) {
-        let appended = group.iter().rev().find_map(|op| match op {
-            Op::Append { number, .. } => Some(*number),
-            _ => None,
-        });
-        if let Some(number) = appended {
+        let number =
+            |op: &Op| if let Op::Append { number, .. } = op { Some(*number) } else { None };
+        if let Some(number) = group.iter().rev().find_map(number) {
             self.inner.tail.lock().written(number);
         }
         for op in group.drain(..) {
