@@ -2,6 +2,8 @@
 
 pub mod locks;
 #[cfg(feature = "server")]
+pub mod raft;
+#[cfg(feature = "server")]
 pub mod raft_types;
 #[cfg(feature = "client")]
 pub mod wire;
