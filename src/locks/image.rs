@@ -41,7 +41,7 @@ impl LockTable {
     /// [`BadImage`] if a row names a session that has none, or two rows stand in each
     /// other's place.
     pub fn from_rows(rows: impl IntoIterator<Item = Row>) -> Result<Self, BadImage> {
-        let mut table = Self::default();
+        let mut table = Self::without_rows();
         let mut meta_seen = false;
         for row in rows {
             table.hash.add(RowHash::of(&row));
