@@ -147,7 +147,8 @@ impl Entry<'_> {
             while let Some(wait) = self.table.grantable_head(&name) {
                 let queued = self.remove_wait(wait);
                 let claim = Claim { names: queued.names, mode: queued.mode };
-                let Ok(token) = self.grant(wait, &claim) else { return };
+                let token =
+                    self.grant(wait, &claim).expect("a head is grantable with a token left");
                 let outcome = Ok(Done::Granted { token });
                 self.record(wait.session, wait.request, Some(queued.fingerprint), outcome);
             }
