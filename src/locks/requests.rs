@@ -10,8 +10,8 @@ use super::session::Finished;
 use super::switches::Rule;
 
 impl Entry<'_> {
-    /// Runs a request of a session once, or answers as it was answered before.
-    /// `room` is how many outcomes it may leave.
+    /// Runs a request of a session once, or answers as it was answered before. `run`
+    /// finds room for the one outcome that it leaves.
     ///
     /// The refusals at the door (session gone, window full, other contents, stale)
     /// speak for this attempt only and leave no outcome.
@@ -19,7 +19,6 @@ impl Entry<'_> {
         &mut self,
         header: &Header,
         fingerprint: u64,
-        room: usize,
         run: impl FnOnce(&mut Self) -> Outcome,
     ) -> Outcome {
         self.owned(header.owner, header.session)?;
@@ -30,14 +29,18 @@ impl Entry<'_> {
         {
             return answer;
         }
-        if self.table.sessions[&session].window_room() < room {
-            return Err(Refusal::WindowFull);
-        }
+        self.room_for(session, 1)?;
         let outcome = run(self);
-        if !matches!(outcome, Ok(Done::Queued { .. })) {
+        if !matches!(outcome, Ok(Done::Queued { .. }) | Err(Refusal::WindowFull)) {
             self.record(session, header.id, Some(fingerprint), outcome.clone());
         }
         outcome
+    }
+
+    /// Whether the session may keep so many more outcomes.
+    pub(super) fn room_for(&self, session: SessionId, outcomes: usize) -> Result<(), Refusal> {
+        let room = self.table.sessions[&session].window_room();
+        if room < outcomes { Err(Refusal::WindowFull) } else { Ok(()) }
     }
 
     /// Keeps the outcome of a finished request for as long as it may be asked for.

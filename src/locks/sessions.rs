@@ -55,7 +55,7 @@ impl Entry<'_> {
         contents.number(1, 1);
         contents.number(2, ttl.0);
         self.ttl_in_bounds(ttl)?;
-        self.request(header, contents.fingerprint(), 1, |entry| {
+        self.request(header, contents.fingerprint(), |entry| {
             entry.touch(RowKey::Session(header.session));
             entry.session(header.session).row.ttl = ttl;
             entry.see(header.session);
