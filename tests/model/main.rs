@@ -1,0 +1,8 @@
+//! Random histories against a naive model of the contract, input that the edge would
+//! never let through, and rows that do not fit together.
+
+#[path = "../checked/mod.rs"]
+mod checked;
+mod naive;
+mod random;
+mod world;
