@@ -19,8 +19,8 @@ use super::table::LockTable;
 impl Entry<'_> {
     pub(super) fn acquire(&mut self, header: &Header, claim: &Claim, wait: Wait) -> Outcome {
         let fingerprint = fingerprint_of(claim, wait);
-        self.request(header, fingerprint, |entry| {
-            let id = WaitId { session: entry.acting_session(header), request: header.id };
+        self.request(header, fingerprint, |entry, session| {
+            let id = WaitId { session, request: header.id };
             entry.no_place_yet(id, claim)?;
             if entry.table.is_free(&claim.names, claim.mode, None) {
                 let token = entry.grant(id, claim)?;
@@ -40,8 +40,7 @@ impl Entry<'_> {
         let mut contents = Canon::default();
         contents.number(1, 3);
         contents.number(2, target.get());
-        let answer = self.request(header, contents.fingerprint(), |entry| {
-            let session = entry.acting_session(header);
+        let answer = self.request(header, contents.fingerprint(), |entry, session| {
             let wait = WaitId { session, request: target };
             if let Some(queued) = entry.table.waits.get(&wait) {
                 let fingerprint = queued.fingerprint;
@@ -83,8 +82,7 @@ impl Entry<'_> {
         contents.number(1, 4);
         contents.text(2, resource.as_str().as_bytes());
         contents.number(3, token.get());
-        self.request(header, contents.fingerprint(), |entry| {
-            let session = entry.acting_session(header);
+        self.request(header, contents.fingerprint(), |entry, session| {
             let held = entry.table.grants.get(&token);
             if !held.is_some_and(|g| g.wait.session == session && g.names.contains(resource)) {
                 return Err(Refusal::NotHeld);
