@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use ringfence::locks::{
-    Change, Command, Effects, Event, LockTable, Position, Revision, Row, RowKey, StateHash, Term,
+    Change, Command, Effects, Event, LockTable, Position, Revision, Row, RowKey, StateHash,
+    Switches, Term,
 };
 
 /// A table, its store, and the log that made it.
@@ -14,12 +15,14 @@ pub struct Checked {
     rows: BTreeMap<RowKey, Row>,
     log: Vec<(Position, Option<Command>)>,
     term: Term,
+    switches: Switches,
 }
 
 impl Checked {
     /// Before the first entry, in term 1.
-    pub fn new() -> Self {
-        Self { table: LockTable::new(), rows: BTreeMap::new(), log: Vec::new(), term: Term(1) }
+    pub fn new(switches: Switches) -> Self {
+        let table = switched(LockTable::new(), switches);
+        Self { table, rows: BTreeMap::new(), log: Vec::new(), term: Term(1), switches }
     }
 
     /// The table, to look at.
@@ -64,13 +67,14 @@ impl Checked {
     /// The rows do not make a table.
     pub fn restart(&mut self) -> Result<(), String> {
         let rows = self.rows.values().cloned();
-        self.table = LockTable::from_rows(rows).map_err(|e| e.to_string())?;
+        let loaded = LockTable::from_rows(rows).map_err(|e| e.to_string())?;
+        self.table = switched(loaded, self.switches);
         Ok(())
     }
 
     /// The hash of a second table that applies the whole log from its beginning. [I10]
     pub fn replayed(&self) -> StateHash {
-        let mut other = LockTable::new();
+        let mut other = switched(LockTable::new(), self.switches);
         for (at, command) in &self.log {
             match command {
                 Some(command) => other.apply(*at, command),
@@ -103,6 +107,17 @@ impl Checked {
         }
         Ok(())
     }
+}
+
+#[cfg(feature = "switches")]
+fn switched(table: LockTable, switches: Switches) -> LockTable {
+    table.with_switches(switches)
+}
+
+/// Without the feature there is nothing to switch.
+#[cfg(not(feature = "switches"))]
+const fn switched(table: LockTable, _: Switches) -> LockTable {
+    table
 }
 
 /// Events of one entry stand in order, without gaps.

@@ -3,6 +3,8 @@
 
 #[path = "../checked/mod.rs"]
 mod checked;
+mod hostile;
+mod images;
 mod naive;
 mod random;
 mod world;

@@ -9,7 +9,7 @@ use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngAlgorithm, RngSeed, TestCaseError, TestRunner};
 use ringfence::locks::{
     Command, Done, Event, Fact, GrantRow, MetaRow, Mode, Outcome, OutcomeRow, Position, Row,
-    SessionRow, Term, WaitRow, WindowRow,
+    SessionRow, Switches, Term, WaitRow, WindowRow,
 };
 
 use crate::checked::Checked;
@@ -21,8 +21,7 @@ type Met = BTreeMap<String, u64>;
 
 #[test]
 fn the_table_is_the_naive_model_under_any_order_of_requests() {
-    let met = RefCell::new(Met::new());
-    run(1_000, vec(step(), 1..100), &met);
+    let met = run(1_000, vec(step(), 1..100));
     let expected = [
         "Opened",
         "Closed",
@@ -48,7 +47,6 @@ fn the_table_is_the_naive_model_under_any_order_of_requests() {
         "TtlOutOfBounds",
         "Nothing",
     ];
-    let met = met.into_inner();
     for kind in expected {
         assert!(met.get(kind).is_some_and(|n| *n >= 20), "{kind} was hardly met: {met:?}");
     }
@@ -56,27 +54,51 @@ fn the_table_is_the_naive_model_under_any_order_of_requests() {
 
 #[test]
 fn the_table_is_the_naive_model_where_windows_are_full() {
-    let met = RefCell::new(Met::new());
-    run(25, vec(step_or_burst(), 20..60), &met);
-    let met = met.into_inner();
+    let met = run(25, vec(step_or_burst(), 20..60));
     assert!(met.get("WindowFull").is_some_and(|n| *n >= 20), "windows were never full: {met:?}");
 }
 
-/// Runs so many cases of so many steps. `RINGFENCE_MODEL_CASES` multiplies them and
-/// `RINGFENCE_MODEL_SEED` chooses others.
-fn run(cases: u32, steps: impl Strategy<Value = Vec<Step>>, met: &RefCell<Met>) {
-    let number = |name| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
-    let times = number("RINGFENCE_MODEL_CASES").unwrap_or(1);
-    let config = Config {
-        cases: cases * u32::try_from(times).expect("a small factor"),
-        rng_seed: RngSeed::Fixed(number("RINGFENCE_MODEL_SEED").unwrap_or(1)),
+/// The comparison has teeth: each rule that is switched off is missed.
+#[cfg(feature = "switches")]
+#[test]
+fn a_table_without_one_of_its_rules_is_not_the_naive_model() {
+    use ringfence::locks::Rule;
+    let rules = [
+        Rule::SessionInRequest,
+        Rule::OneEffectPerRequest,
+        Rule::CancelIsRecorded,
+        Rule::GrantRecheckedOnRetry,
+        Rule::ExpiryIsConditional,
+        Rule::OpenSees,
+        Rule::DeadWaitersLeave,
+    ];
+    for rule in rules {
+        let found = TestRunner::new(Config { max_shrink_iters: 0, ..config(1_000) })
+            .run(&vec(step(), 1..100), |steps| {
+                play(&steps, Switches::without(rule)).map(|_| ()).map_err(TestCaseError::fail)
+            });
+        assert!(found.is_err(), "{rule:?} is not missed");
+    }
+}
+
+/// So many cases. `RINGFENCE_MODEL_CASES` multiplies them and `RINGFENCE_MODEL_SEED`
+/// chooses others; without it they are always the same.
+pub fn config(cases: u32) -> Config {
+    let number = |name| std::env::var(name).ok().and_then(|n| n.parse::<u32>().ok());
+    Config {
+        cases: cases * number("RINGFENCE_MODEL_CASES").unwrap_or(1),
+        rng_seed: RngSeed::Fixed(number("RINGFENCE_MODEL_SEED").unwrap_or(1).into()),
         failure_persistence: None,
         // The default one takes half of the time in a debug build.
         rng_algorithm: RngAlgorithm::XorShift,
         ..Config::default()
-    };
-    let outcome = TestRunner::new(config).run(&steps, |steps: Vec<Step>| {
-        let told = play(&steps).map_err(TestCaseError::fail)?;
+    }
+}
+
+fn run(cases: u32, steps: impl Strategy<Value = Vec<Step>>) -> Met {
+    let met = RefCell::new(Met::new());
+    let outcome = TestRunner::new(config(cases)).run(&steps, |steps: Vec<Step>| {
+        let told = play(&steps, Switches::default()).map_err(TestCaseError::fail)?;
         for (kind, count) in told {
             *met.borrow_mut().entry(kind).or_default() += count;
         }
@@ -85,11 +107,13 @@ fn run(cases: u32, steps: impl Strategy<Value = Vec<Step>>, met: &RefCell<Met>) 
     if let Err(failure) = outcome {
         panic!("{failure}");
     }
+    met.into_inner()
 }
 
 /// Plays the steps on both.
-fn play(steps: &[Step]) -> Result<Met, String> {
-    let (mut table, mut model, mut world) = (Checked::new(), Naive::default(), World::default());
+fn play(steps: &[Step], switches: Switches) -> Result<Met, String> {
+    let (mut table, mut model, mut world) =
+        (Checked::new(switches), Naive::default(), World::default());
     let (mut met, mut term) = (Met::new(), 1);
     // One case in eight is short of tokens.
     let floor = if steps.len() % 8 == 3 { ringfence::locks::Token::MAX - 4 } else { 0 };

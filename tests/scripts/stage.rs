@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ringfence::locks::{
     Bootstrap, Claim, ClusterId, Command, Done, Header, Limits, Millis, Mode, Overdue, RequestId,
-    SessionId, Term, WaitId,
+    SessionId, Switches, Term, WaitId,
 };
 
 use crate::checked::Checked;
@@ -24,7 +24,11 @@ type Entry = (String, Option<Command>);
 
 impl Stage {
     pub fn new() -> Self {
-        Self { table: Checked::new(), names: Names::default(), shows_facts: false }
+        Self {
+            table: Checked::new(Switches::default()),
+            names: Names::default(),
+            shows_facts: false,
+        }
     }
 
     /// Performs one line, and checks the whole table after it.
