@@ -63,3 +63,5 @@ pub type LeaderId = openraft::alias::LeaderIdOf<TypeConfig>;
 pub type CommittedLeaderId = openraft::alias::CommittedLeaderIdOf<TypeConfig>;
 /// Called once, when what it was handed over with is on disk or has failed.
 pub type Flushed = openraft::storage::IOFlushed<TypeConfig>;
+/// What a snapshot covers.
+pub type SnapshotMeta = openraft::alias::SnapshotMetaOf<TypeConfig>;
