@@ -24,6 +24,7 @@ use crate::raft::transfer::RowTransfer;
 use crate::raft::{
     self, Bootstrap, BootstrapError, Ended, Home, Identity, LogLimits, Parts, PeerService, Replica,
 };
+use crate::raft_types::EncodedCommand;
 use crate::storage::{Storage, StorageError, StorageOptions};
 use crate::wire::log::encode_command;
 use crate::wire::v1::cluster_server::ClusterServer;
@@ -180,7 +181,6 @@ fn parts(
         timing: config.timing.clone(),
         limits: LogLimits::default(),
         members: config.members.clone(),
-        bind: None,
         log: storage.log(),
         machine,
         snapshots: RowTransfer,
@@ -228,14 +228,15 @@ async fn form(
     authority: Arc<Authority>,
 ) -> Result<ClusterId, BootstrapError> {
     let (members, timing) = (config.members.clone(), config.timing.clone());
-    let cluster = Bootstrap { home, members, timing, bind: None }.run(&replica).await?;
+    let cluster = Bootstrap { home, members, timing }.run(&replica).await?;
     let named = || authority.lock().table.cluster().is_some();
     let mut leadership = replica.leadership();
     while !named() {
         if leadership.borrow_and_update().here {
             let (token_floor, limits) = (config.token_floor, config.limits);
             let bootstrap = BootstrapCommand { cluster, token_floor, limits };
-            let _again = replica.propose(encode_command(&Command::Bootstrap(bootstrap))).await;
+            let bootstrap = EncodedCommand(encode_command(&Command::Bootstrap(bootstrap)));
+            let _again = replica.propose(bootstrap).await;
         }
         let news = tokio::time::timeout(config.timing.heartbeat, leadership.changed()).await;
         if matches!(news, Ok(Err(_))) {

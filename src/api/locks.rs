@@ -19,7 +19,7 @@ use crate::wire::v1::locks_client::LocksClient;
 use crate::wire::v1::locks_server::Locks;
 
 /// `ringfence.v1.Locks`.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct LockService(pub Arc<Node>);
 
 #[tonic::async_trait]

@@ -16,7 +16,7 @@ use crate::wire::v1::sessions_client::SessionsClient;
 use crate::wire::v1::sessions_server::Sessions;
 
 /// `ringfence.v1.Sessions`.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct SessionService(pub Arc<Node>);
 
 #[tonic::async_trait]
