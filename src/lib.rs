@@ -65,6 +65,8 @@
 pub mod api;
 #[cfg(feature = "server")]
 pub mod authority;
+#[cfg(feature = "server")]
+pub mod cli;
 #[cfg(feature = "client")]
 pub mod client;
 #[cfg(feature = "client")]

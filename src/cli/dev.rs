@@ -8,6 +8,7 @@ use anyhow::Context;
 use clap::Args as ClapArgs;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::exit::Exit;
 use crate::config::Layer;
 use crate::server::Server;
 use crate::storage::StorageOptions;
@@ -37,7 +38,7 @@ pub struct Args {
 ///
 /// # Errors
 /// What kept a node from starting.
-pub async fn run(args: Args) -> anyhow::Result<()> {
+pub async fn run(args: Args) -> anyhow::Result<Exit> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let (folder, temporary) = match args.data {
@@ -72,7 +73,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         std::fs::remove_dir_all(&folder)
             .with_context(|| format!("cannot remove {}", folder.display()))?;
     }
-    Ok(())
+    Ok(Exit::Done)
 }
 
 fn members(nodes: u16, port: u16) -> anyhow::Result<BTreeMap<String, String>> {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args as ClapArgs;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::exit::Exit;
 use crate::config::{Layer, NodeConfig, parse_members};
 use crate::raft::Ended;
 use crate::server::Server;
@@ -86,7 +87,7 @@ impl Args {
 ///
 /// # Errors
 /// What kept the node from starting, from joining, or from going on.
-pub async fn run(args: Args) -> anyhow::Result<()> {
+pub async fn run(args: Args) -> anyhow::Result<Exit> {
     let config = args.settings()?;
     let node = config.node_id;
     let mut server = Server::start(config, StorageOptions::default()).await?;
@@ -101,7 +102,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     eprintln!("ringfence: node {node} is ready");
     tokio::select! {
         ended = server.ended() => match ended {
-            Ended::Shutdown => Ok(()),
+            Ended::Shutdown => Ok(Exit::Done),
             Ended::Broken(why) => Err(anyhow::anyhow!("node {node} stops: {why}")),
         },
         _ = terminate.recv() => stop(server, node).await,
@@ -109,8 +110,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     }
 }
 
-async fn stop(server: Server, node: u64) -> anyhow::Result<()> {
+async fn stop(server: Server, node: u64) -> anyhow::Result<Exit> {
     eprintln!("ringfence: node {node} stops as asked");
     server.stop().await;
-    Ok(())
+    Ok(Exit::Done)
 }

@@ -24,8 +24,9 @@ use crate::locks::{ClusterId, Fence, ResourceName, Token};
 /// The version that [`install`] sets up.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// Slot -1 stands for the resource itself.
-const SCHEMA_SQL: &str = "
+/// What [`install`] runs, for those who install by other means. Slot -1 stands for
+/// the resource itself.
+pub const SCHEMA_SQL: &str = "
     CREATE TABLE main.ringfence_schema (version INTEGER NOT NULL);
     INSERT INTO main.ringfence_schema VALUES (1);
     CREATE TABLE main.ringfence_marks (
