@@ -219,11 +219,7 @@ fn members_in(listed: BTreeMap<String, String>) -> Result<BTreeMap<u64, String>,
     Ok(members)
 }
 
-fn out_of_bounds(
-    field: &'static str,
-    bound: &str,
-    found: &impl std::fmt::Display,
-) -> ConfigError {
+fn out_of_bounds(field: &'static str, bound: &str, found: &impl std::fmt::Display) -> ConfigError {
     ConfigError::OutOfBounds { field, bound: bound.to_owned(), found: found.to_string() }
 }
 
@@ -253,7 +249,9 @@ mod tests {
         assert!(told("node-id = 1").starts_with("data is not set"));
         let with = |line: &str| told(&format!("{base}{line}"));
         assert!(with("heartbeat-ms = 5").starts_with("heartbeat-ms must be 10 to 10000"));
-        assert!(with("election-ms = 200").starts_with("election-ms must be three heartbeats (300)"));
+        assert!(
+            with("election-ms = 200").starts_with("election-ms must be three heartbeats (300)")
+        );
         assert!(with("ttl-min-ms = 20").starts_with("ttl-min-ms must be 100 or more"));
         assert!(with("ttl-max-ms = 400").starts_with("ttl-max-ms must be ttl-min-ms (500)"));
         assert!(with("members = { 2 = 'a:1' }").contains("names this node, 1, not 2"));

@@ -108,16 +108,7 @@ impl Server {
         }));
         let bootstrap = form(config, home, replica.clone(), Arc::clone(&authority));
         let bootstrap = Some(raft_runtime.spawn(bootstrap));
-        Ok(Self {
-            replica,
-            authority,
-            address,
-            storage,
-            bootstrap,
-            serving,
-            stop,
-            raft_runtime,
-        })
+        Ok(Self { replica, authority, address, storage, bootstrap, serving, stop, raft_runtime })
     }
 
     /// Waits until this node is a member of a cluster.

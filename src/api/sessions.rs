@@ -27,7 +27,8 @@ impl Sessions for SessionService {
         &self,
         request: Request<v1::OpenSessionRequest>,
     ) -> Result<Response<v1::OpenSessionResponse>, Status> {
-        let to_leader = |channel, request| async { SessionsClient::new(channel).open(request).await };
+        let to_leader =
+            |channel, request| async { SessionsClient::new(channel).open(request).await };
         self.0.answer(request, open, to_leader).await
     }
 
@@ -69,7 +70,8 @@ impl Sessions for SessionService {
         &self,
         request: Request<v1::ListSessionsRequest>,
     ) -> Result<Response<v1::ListSessionsResponse>, Status> {
-        let to_leader = |channel, request| async { SessionsClient::new(channel).list(request).await };
+        let to_leader =
+            |channel, request| async { SessionsClient::new(channel).list(request).await };
         self.0.answer(request, list, to_leader).await
     }
 }

@@ -24,7 +24,7 @@ EXAMPLE
 One process is one failure: for real use run `ringfence serve` on three machines.")]
 pub struct Args {
     /// How many nodes: 1 or 3
-    #[arg(long, default_value_t = 1, value_parser = clap::builder::PossibleValuesParser::new(["1", "3"]).map(|n| n.parse::<u16>().expect("one of the possible values")))]
+    #[arg(long, default_value_t = 1, value_parser = nodes)]
     nodes: u16,
     /// Port of the first node; the others take the next ones
     #[arg(long, default_value_t = 7411)]
@@ -32,6 +32,14 @@ pub struct Args {
     /// Data folder [default: a temporary one, removed at the end]
     #[arg(long, value_name = "FOLDER")]
     data: Option<PathBuf>,
+}
+
+fn nodes(text: &str) -> Result<u16, String> {
+    match text {
+        "1" => Ok(1),
+        "3" => Ok(3),
+        _ => Err("must be 1 or 3".to_owned()),
+    }
 }
 
 /// Serves until SIGTERM or SIGINT.
@@ -78,7 +86,10 @@ pub async fn run(args: Args) -> anyhow::Result<Exit> {
 
 fn members(nodes: u16, port: u16) -> anyhow::Result<BTreeMap<String, String>> {
     let last = port.checked_add(nodes - 1).context("--port is too high for so many nodes")?;
-    Ok((port..=last).zip(1..).map(|(p, id): (u16, u64)| (id.to_string(), format!("127.0.0.1:{p}"))).collect())
+    Ok((port..=last)
+        .zip(1..)
+        .map(|(p, id): (u16, u64)| (id.to_string(), format!("127.0.0.1:{p}")))
+        .collect())
 }
 
 fn temporary_folder() -> anyhow::Result<PathBuf> {

@@ -9,8 +9,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{FutureExt, StreamExt};
 use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
@@ -227,7 +227,8 @@ impl<'n> Lead<'n> {
                 self.marks_underway = false;
                 if applied {
                     let marked = |r: &Renew| sessions.binary_search(&r.session).is_ok();
-                    let (seen, rest) = std::mem::take(&mut self.unseen).into_iter().partition(marked);
+                    let (seen, rest) =
+                        std::mem::take(&mut self.unseen).into_iter().partition(marked);
                     self.unseen = rest;
                     self.answer(&mut Arc::clone(self.authority).lock(), seen);
                     self.propose_marks();

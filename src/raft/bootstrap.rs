@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use super::config::Timing;
 use super::identity::{Folder, Home, Identity};
 use super::network::envelope::identity;
 use super::network::link::{Lane, endpoint};
 use super::replica::Replica;
-use super::config::Timing;
 use crate::locks::ClusterId;
 use crate::raft_types::Member;
 use crate::wire::peer::peer_client::PeerClient;
@@ -274,7 +274,12 @@ impl Bootstrap {
                 }
                 Some(recorded) if recorded != me.incarnation => {
                     let present = me.incarnation;
-                    return Err(BootstrapError::Wiped { node: me.node, present, recorded, by: node });
+                    return Err(BootstrapError::Wiped {
+                        node: me.node,
+                        present,
+                        recorded,
+                        by: node,
+                    });
                 }
                 Some(_) => {}
             }

@@ -102,8 +102,11 @@ where
     let metrics = metrics.borrow_watched();
     let id = metrics.current_leader?;
     let member = metrics.membership_config.get_node(&id)?.clone();
-    (metrics.vote.committed && metrics.vote.leader_id.voted_for == id)
-        .then_some((metrics.vote, id, member))
+    (metrics.vote.committed && metrics.vote.leader_id.voted_for == id).then_some((
+        metrics.vote,
+        id,
+        member,
+    ))
 }
 
 /// Asks the process at the leader's address for its name; none if it cannot be

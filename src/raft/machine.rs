@@ -14,9 +14,7 @@ use super::transfer::SnapshotRows;
 use crate::authority::Authority;
 use crate::leases::Moment;
 use crate::locks::{BadImage, Change, LockTable, Outcome, Row, RowKey};
-use crate::raft_types::{
-    Entry, EntryPayload, LogId, SnapshotMeta, StoredMembership, TypeConfig,
-};
+use crate::raft_types::{Entry, EntryPayload, LogId, SnapshotMeta, StoredMembership, TypeConfig};
 use crate::storage::{AppliedState, RowChange, Rows, StorageError, StoredRow};
 use crate::wire::log::{Unreadable, decode_command};
 use crate::wire::rows::{decode_row, encode_key, encode_row};

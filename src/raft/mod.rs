@@ -36,13 +36,13 @@ pub use self::bootstrap::{Bootstrap, BootstrapError};
 pub use self::config::{BadTiming, LogLimits, Timing};
 pub use self::confirm::{ConfirmError, Confirmed};
 pub use self::identity::{Home, Identity};
+use self::network::Network;
+use self::network::link::Links;
 pub use self::peer_service::PeerService;
 pub use self::propose::ProposeError;
 pub use self::replica::{Ended, Replica, TransferError};
 pub use self::snapshot::{IncomingSnapshot, SnapshotTransfer};
 pub use self::status::{Leadership, MemberStatus, Role, Status};
-use self::network::Network;
-use self::network::link::Links;
 use crate::raft_types::TypeConfig;
 
 /// What a replica is made of.

@@ -34,7 +34,10 @@ pub fn header_in(header: Option<v1::RequestHeader>) -> Result<Header, Invalid> {
         return Err(too_many);
     }
     let above = |id: &u64| {
-        RequestId::new(*id).ok().filter(|id| *id > oldest_outstanding).ok_or_else(|| too_many.clone())
+        RequestId::new(*id)
+            .ok()
+            .filter(|id| *id > oldest_outstanding)
+            .ok_or_else(|| too_many.clone())
     };
     Ok(Header {
         owner: OwnerId::from_slice(&header.owner_id)?,
@@ -86,8 +89,7 @@ pub fn claim_in(request: &v1::AcquireRequest) -> Result<(Claim, Wait), Invalid> 
     if request.wait_ms > WAIT_MAX.0 {
         return Err(Invalid { field: "wait_ms", bound: "0 to 86400000" });
     }
-    let wait =
-        if request.wait_ms == 0 { Wait::Try } else { Wait::UpTo(Millis(request.wait_ms)) };
+    let wait = if request.wait_ms == 0 { Wait::Try } else { Wait::UpTo(Millis(request.wait_ms)) };
     Ok((Claim { names: vec![ResourceName::new(&request.resource)?], mode }, wait))
 }
 

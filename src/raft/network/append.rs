@@ -48,11 +48,8 @@ where
     Ok(futures::stream::unfold(Some(answers), Answers::step).boxed())
 }
 
-async fn pump<S>(
-    mut input: S,
-    to_wire: mpsc::Sender<peer::AppendRequest>,
-    under_way: Arc<UnderWay>,
-) where
+async fn pump<S>(mut input: S, to_wire: mpsc::Sender<peer::AppendRequest>, under_way: Arc<UnderWay>)
+where
     S: Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + Unpin + 'static,
 {
     while let Some(request) = input.next().await {

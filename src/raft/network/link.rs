@@ -47,8 +47,7 @@ struct Shared {
 
 impl Links {
     pub fn new(home: Arc<dyn Home>, timing: Timing) -> Self {
-        let shared =
-            Shared { home, timing, open: Mutex::default(), complaints: Mutex::default() };
+        let shared = Shared { home, timing, open: Mutex::default(), complaints: Mutex::default() };
         Self { shared: Arc::new(shared) }
     }
 
