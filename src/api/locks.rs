@@ -11,8 +11,7 @@ use crate::locks::{
     Command, Done, GrantRow, OwnerId, Refusal, RequestId, ResourceName, Token, WaitId,
 };
 use crate::wire::api::{
-    claim_in, fence_out, grant_out, header_in, limit_in, resource_out, revision_out, session_in,
-    token_in,
+    claim_in, grant_out, header_in, limit_in, resource_out, revision_out, session_in, token_in,
 };
 use crate::wire::v1;
 use crate::wire::v1::locks_client::LocksClient;
@@ -106,7 +105,7 @@ async fn acquire(node: &Node, request: v1::AcquireRequest) -> Result<v1::Acquire
     let fence = state.table.fence(&grant, &name);
     Ok(v1::AcquireResponse {
         grant: Some(grant_out(&state.table, &grant, &name)),
-        fence: fence.as_ref().map(fence_out),
+        fence: fence.as_ref().map(Into::into),
     })
 }
 

@@ -33,7 +33,7 @@ impl Moment {
 
     /// This much earlier, or the clock's origin.
     #[must_use]
-    pub const fn before(self, by: Duration) -> Self {
+    pub const fn minus(self, by: Duration) -> Self {
         Self(self.0.saturating_sub(nanos(by)))
     }
 }

@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::command::{Labels, Mode, WaitId};
 use super::effect::{Done, Limit, Outcome, Refusal};
-use super::ids::{Position, ResourceName, Revision};
+use super::ids::{Position, ResourceName, Revision, Token};
 use super::rows::{GrantRow, MetaRow, OutcomeRow, Row, SessionRow, WaitRow, WindowRow};
 
 /// A hash over all rows of a table; equal on replicas at the same index.
@@ -205,7 +205,7 @@ impl Canon {
             Refusal::WindowFull => self.number(field, 105),
             Refusal::RequestChanged => self.number(field, 106),
             Refusal::Busy { holder, waiting } => {
-                self.pair(field, 107, holder.map_or(0, |t| t.get()), *waiting);
+                self.pair(field, 107, holder.map_or(0, Token::get), *waiting);
             }
             Refusal::AlreadyHeld { resource, token, mode } => {
                 self.pair(field, 108, token.get(), 0);

@@ -1,12 +1,9 @@
 //! The public API's messages: checked once, here, on the way in.
 
-use bytes::Bytes;
-
 use super::v1;
 use crate::locks::{
-    ANSWERED_MAX, Claim, Fence, GrantRow, Header, Invalid, LABELS_MAX, Labels, LockTable, Millis,
-    Mode, OwnerId, RequestId, ResourceName, ResourceView, Revision, SessionId, Token, WAIT_MAX,
-    Wait,
+    ANSWERED_MAX, Claim, GrantRow, Header, Invalid, LABELS_MAX, Labels, LockTable, Millis, Mode,
+    OwnerId, RequestId, ResourceName, ResourceView, Revision, SessionId, Token, WAIT_MAX, Wait,
 };
 
 /// How many waiters a [`v1::ResourceView`] lists.
@@ -128,16 +125,6 @@ pub fn grant_out(table: &LockTable, grant: &GrantRow, resource: &ResourceName) -
         request: grant.wait.request.get(),
         granted_at: Some(revision_out(grant.granted_at)),
         labels: table.labels(grant.wait.session).cloned().unwrap_or_default(),
-    }
-}
-
-/// A fence.
-pub fn fence_out(fence: &Fence) -> v1::Fence {
-    v1::Fence {
-        cluster_id: Bytes::copy_from_slice(fence.cluster.as_bytes()),
-        resource: fence.resource.to_string(),
-        token: fence.token.get(),
-        floor: fence.floor.get(),
     }
 }
 

@@ -252,7 +252,7 @@ fn without_fingerprints(table: &Checked) -> Vec<Row> {
 fn same_queues(table: &Checked, model: &Naive) -> Result<(), String> {
     let claims = model.grants.iter().map(|g| &g.names).chain(model.waits.iter().map(|w| &w.names));
     let names: BTreeSet<_> = claims.flatten().cloned().collect();
-    let told = table.table().resources_after(None).map(|resource| {
+    let told = table.table().resources_with_prefix("", None).map(|resource| {
         let holders: Vec<_> = resource.holders().map(|g| g.token).collect();
         let waiters: Vec<_> = resource.waiters().map(|w| w.wait).collect();
         (resource.name.clone(), holders, waiters)

@@ -46,7 +46,7 @@ pub fn table(names: &Names, table: &LockTable) -> Vec<String> {
         let seen = format!("seen in term {term} at {index}, changed at {changed}");
         format!("{name} ttl={ttl} {seen}{}", labels.concat())
     });
-    let resources = table.resources_after(None).map(|r| queue(names, table, r.name));
+    let resources = table.resources_with_prefix("", None).map(|r| queue(names, table, r.name));
     let end = format!("highest token {}, {} rows", table.token(), table.rows().count());
     sessions.chain(resources).chain([end]).collect()
 }

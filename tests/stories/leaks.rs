@@ -31,7 +31,7 @@ fn scenario_d1_names_used_once_leave_nothing_behind() {
     // Meta, session and window, and the two outcomes that the last request does not yet
     // say that it has.
     assert_eq!(authority.table.rows().count(), 5);
-    assert_eq!(authority.table.resources_after(None).count(), 0);
+    assert_eq!(authority.table.resources_with_prefix("", None).count(), 0);
     assert_eq!(authority.table.counts(), (1, 0, 0));
     // Without the session nothing but the counter is left, and the hash is that of the
     // one row.
@@ -95,7 +95,7 @@ fn scenario_e4_of_two_grants_the_greater_token_is_the_later_in_the_log() {
     for client in &clients[..2] {
         let (owner, session) = (client.owner, client.session);
         authority.apply(&Command::CloseSession { owner, session });
-        let next = authority.table.resources_after(None).flat_map(|r| r.holders());
+        let next = authority.table.resources_with_prefix("", None).flat_map(|r| r.holders());
         grants.extend(next.cloned());
     }
     assert_eq!(grants.len(), 60);
