@@ -72,6 +72,11 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// Now, for tokio's timers, which count on a clock of their own.
+pub fn timer() -> tokio::time::Instant {
+    tokio::time::Instant::now()
+}
+
 /// Wall-clock time in whole seconds since 1970, for display and for the token
 /// floor of a restore. No deadline may depend on it.
 pub fn unix_seconds() -> u64 {

@@ -21,15 +21,16 @@ use crate::leases::Moment;
 use crate::locks::{Bootstrap as BootstrapCommand, ClusterId, Command};
 use crate::raft::machine::{LoadError, StateMachine};
 use crate::raft::transfer::RowTransfer;
-use crate::raft::{
-    self, Bootstrap, BootstrapError, Ended, Home, Identity, LogLimits, Parts, PeerService, Replica,
-};
+use crate::raft::{self, Bootstrap, Home, Identity, LogLimits, Parts, PeerService, Replica};
 use crate::raft_types::EncodedCommand;
-use crate::storage::{Storage, StorageError, StorageOptions};
+use crate::storage::{Storage, StorageError};
 use crate::wire::log::encode_command;
 use crate::wire::v1::cluster_server::ClusterServer;
 use crate::wire::v1::locks_server::LocksServer;
 use crate::wire::v1::sessions_server::SessionsServer;
+
+pub use crate::raft::{BootstrapError, Ended};
+pub use crate::storage::StorageOptions;
 
 /// Threads of the consensus, apart from those that serve clients: a burst of calls
 /// must not make a heartbeat late.

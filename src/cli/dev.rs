@@ -10,8 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::exit::Exit;
 use crate::config::Layer;
-use crate::server::Server;
-use crate::storage::StorageOptions;
+use crate::server::{Server, StorageOptions};
 
 /// Run a whole cluster in this process, for trying things out
 #[derive(Debug, ClapArgs)]

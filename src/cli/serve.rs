@@ -7,9 +7,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::exit::Exit;
 use crate::config::{Layer, NodeConfig, parse_members};
-use crate::raft::Ended;
-use crate::server::Server;
-use crate::storage::StorageOptions;
+use crate::server::{Ended, Server, StorageOptions};
 
 /// Run one node of a cluster
 #[derive(Debug, ClapArgs)]

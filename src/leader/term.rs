@@ -18,6 +18,7 @@ use super::proposals::{Proposed, Underway};
 use super::renewals::{Renew, RenewalAnswer};
 use super::{SESSIONS_PER_ENTRY_MAX, WAITS_PER_ENTRY_MAX, still_leads};
 use crate::authority::{Authority, State};
+use crate::clock;
 use crate::leases::{Moment, Renewal};
 use crate::locks::{SessionId, Term};
 use crate::raft::{ConfirmError, Leadership, Replica};
@@ -78,13 +79,13 @@ impl<'n> Lead<'n> {
         renewals: &mut mpsc::Receiver<Renew>,
         leadership: &mut watch::Receiver<Leadership>,
     ) {
-        let mut next_round = Instant::now();
+        let mut next_round = clock::timer();
         while still_leads(leadership, self.term) {
             self.gather(renewals, leadership, next_round).await;
             if renewals.is_closed() || !still_leads(leadership, self.term) {
                 break;
             }
-            next_round = Instant::now() + self.heartbeat;
+            next_round = clock::timer() + self.heartbeat;
             match self.round().await {
                 Round::Confirmed => self.act(),
                 Round::NoQuorum => self.no_quorum(),
