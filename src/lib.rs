@@ -88,3 +88,8 @@ pub mod server;
 pub mod storage;
 #[cfg(feature = "client")]
 pub mod wire;
+
+/// The examples of the README compile.
+#[cfg(all(doctest, feature = "postgres"))]
+#[doc = include_str!("../README.md")]
+struct Readme;
