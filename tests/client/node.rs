@@ -50,6 +50,8 @@ impl Node {
             let address = listener.local_addr().expect("it is bound").to_string();
             bound.send(address).expect("the test waits for it");
             Server::builder()
+                // As many servers have it.
+                .max_concurrent_streams(200)
                 .add_service(SessionsServer::new(service.clone()))
                 .add_service(LocksServer::new(service.clone()))
                 .add_service(ClusterServer::new(service))
