@@ -5,60 +5,54 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// A point on this machine's `CLOCK_MONOTONIC`, which stands still in suspend:
-/// nanoseconds since an origin that only this boot knows. Tests count from any
-/// origin they like.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Moment(u64);
+pub use crate::leases::Moment;
 
 /// A point on this machine's `CLOCK_BOOTTIME`, which also counts suspend:
 /// nanoseconds since an origin that only this boot knows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BootMoment(u64);
 
-/// The two kinds of point differ only in which clock they are read from, and must
-/// never meet.
-macro_rules! point_in_time {
-    ($point:ident, $clock:expr) => {
-        impl $point {
-            /// Reads the clock.
-            pub fn now() -> Self {
-                Self(read($clock))
-            }
-
-            /// The point that lies so many nanoseconds after the origin.
-            pub const fn from_nanos(nanos: u64) -> Self {
-                Self(nanos)
-            }
-
-            /// Nanoseconds since the origin.
-            pub const fn as_nanos(self) -> u64 {
-                self.0
-            }
-
-            /// The point that lies `duration` later, or the last there is.
-            #[must_use]
-            pub fn plus(self, duration: Duration) -> Self {
-                Self(self.0.saturating_add(nanos(duration)))
-            }
-
-            /// The point that lies `duration` earlier, or the origin.
-            #[must_use]
-            pub fn minus(self, duration: Duration) -> Self {
-                Self(self.0.saturating_sub(nanos(duration)))
-            }
-
-            /// How long after `earlier` this is; zero if it is not.
-            #[must_use]
-            pub const fn since(self, earlier: Self) -> Duration {
-                Duration::from_nanos(self.0.saturating_sub(earlier.0))
-            }
-        }
-    };
+impl Moment {
+    /// Reads `CLOCK_MONOTONIC`, which stands still in suspend.
+    pub fn now() -> Self {
+        Self(read(ClockId::Monotonic))
+    }
 }
 
-point_in_time!(Moment, ClockId::Monotonic);
-point_in_time!(BootMoment, COUNTS_SUSPEND);
+impl BootMoment {
+    /// Reads the clock.
+    pub fn now() -> Self {
+        Self(read(COUNTS_SUSPEND))
+    }
+
+    /// The point that lies so many nanoseconds after the origin.
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since the origin.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// The point that lies `duration` later, or the last there is.
+    #[must_use]
+    pub fn plus(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(nanos(duration)))
+    }
+
+    /// The point that lies `duration` earlier, or the origin.
+    #[must_use]
+    pub fn minus(self, duration: Duration) -> Self {
+        Self(self.0.saturating_sub(nanos(duration)))
+    }
+
+    /// How long after `earlier` this is; zero if it is not.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
 
 #[cfg(target_os = "linux")]
 const COUNTS_SUSPEND: ClockId = ClockId::Boottime;
@@ -78,6 +72,11 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// Now, for tokio's timers, which count on a clock of their own.
+pub fn timer() -> tokio::time::Instant {
+    tokio::time::Instant::now()
+}
+
 /// Wall-clock time in whole seconds since 1970, for display and for the token
 /// floor of a restore. No deadline may depend on it.
 pub fn unix_seconds() -> u64 {
@@ -90,11 +89,11 @@ mod tests {
 
     #[test]
     fn arithmetic_stops_at_both_ends() {
-        let early = Moment::from_nanos(5);
-        assert_eq!(early.minus(Duration::from_secs(1)), Moment::from_nanos(0));
-        assert_eq!(early.plus(Duration::MAX), Moment::from_nanos(u64::MAX));
-        assert_eq!(early.since(Moment::from_nanos(9)), Duration::ZERO);
-        assert_eq!(Moment::from_nanos(9).since(early), Duration::from_nanos(4));
+        let early = BootMoment::from_nanos(5);
+        assert_eq!(early.minus(Duration::from_secs(1)), BootMoment::from_nanos(0));
+        assert_eq!(early.plus(Duration::MAX), BootMoment::from_nanos(u64::MAX));
+        assert_eq!(early.since(BootMoment::from_nanos(9)), Duration::ZERO);
+        assert_eq!(BootMoment::from_nanos(9).since(early), Duration::from_nanos(4));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::wire::v1;
 use crate::wire::v1::cluster_server::Cluster;
 
 /// `ringfence.v1.Cluster`.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct ClusterService(pub Arc<Node>);
 
 #[tonic::async_trait]

@@ -25,8 +25,7 @@ const PER_MESSAGE_MAX: usize = 1_024;
 const UNDERWAY_MAX: usize = 65_536;
 
 /// The answers of one stream.
-pub(super) type Answers =
-    Pin<Box<dyn Stream<Item = Result<v1::KeepAliveResponse, Status>> + Send>>;
+pub(super) type Answers = Pin<Box<dyn Stream<Item = Result<v1::KeepAliveResponse, Status>> + Send>>;
 
 /// Serves one stream on the leader. It ends with the caller's.
 pub(super) fn serve(node: &Arc<Node>, renewals: Streaming<v1::KeepAliveRequest>) -> Answers {
@@ -101,10 +100,9 @@ fn told(node: &Node, answer: RenewalAnswer) -> Told {
     use super::refusals::{no_quorum, outcome_unknown, overloaded, refused};
     use crate::locks::Refusal;
     match answer {
-        RenewalAnswer::Renewed { ttl, changed_at } => Told::Renewed(v1::Renewed {
-            ttl_ms: ttl.0,
-            changed_at: Some(revision_out(changed_at)),
-        }),
+        RenewalAnswer::Renewed { ttl, changed_at } => {
+            Told::Renewed(v1::Renewed { ttl_ms: ttl.0, changed_at: Some(revision_out(changed_at)) })
+        }
         RenewalAnswer::Expired => refusal(&refused(&Refusal::SessionExpired), None),
         RenewalAnswer::Unknown => refusal(&refused(&Refusal::SessionUnknown), None),
         RenewalAnswer::NotLeading => {

@@ -11,15 +11,14 @@ use crate::locks::{
     Command, Done, GrantRow, OwnerId, Refusal, RequestId, ResourceName, Token, WaitId,
 };
 use crate::wire::api::{
-    claim_in, fence_out, grant_out, header_in, limit_in, resource_out, revision_out, session_in,
-    token_in,
+    claim_in, grant_out, header_in, limit_in, resource_out, revision_out, session_in, token_in,
 };
 use crate::wire::v1;
 use crate::wire::v1::locks_client::LocksClient;
 use crate::wire::v1::locks_server::Locks;
 
 /// `ringfence.v1.Locks`.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct LockService(pub Arc<Node>);
 
 #[tonic::async_trait]
@@ -28,7 +27,8 @@ impl Locks for LockService {
         &self,
         request: Request<v1::AcquireRequest>,
     ) -> Result<Response<v1::AcquireResponse>, Status> {
-        let to_leader = |channel, request| async { LocksClient::new(channel).acquire(request).await };
+        let to_leader =
+            |channel, request| async { LocksClient::new(channel).acquire(request).await };
         self.0.answer(request, acquire, to_leader).await
     }
 
@@ -36,7 +36,8 @@ impl Locks for LockService {
         &self,
         request: Request<v1::ReleaseRequest>,
     ) -> Result<Response<v1::ReleaseResponse>, Status> {
-        let to_leader = |channel, request| async { LocksClient::new(channel).release(request).await };
+        let to_leader =
+            |channel, request| async { LocksClient::new(channel).release(request).await };
         self.0.answer(request, release, to_leader).await
     }
 
@@ -44,7 +45,8 @@ impl Locks for LockService {
         &self,
         request: Request<v1::CancelRequest>,
     ) -> Result<Response<v1::CancelResponse>, Status> {
-        let to_leader = |channel, request| async { LocksClient::new(channel).cancel(request).await };
+        let to_leader =
+            |channel, request| async { LocksClient::new(channel).cancel(request).await };
         self.0.answer(request, cancel, to_leader).await
     }
 
@@ -103,7 +105,7 @@ async fn acquire(node: &Node, request: v1::AcquireRequest) -> Result<v1::Acquire
     let fence = state.table.fence(&grant, &name);
     Ok(v1::AcquireResponse {
         grant: Some(grant_out(&state.table, &grant, &name)),
-        fence: fence.as_ref().map(fence_out),
+        fence: fence.as_ref().map(Into::into),
     })
 }
 
@@ -119,9 +121,7 @@ async fn release(node: &Node, request: v1::ReleaseRequest) -> Result<v1::Release
     let token = token_in(request.token).map_err(|e| invalid(&e))?;
     let header = header_in(request.header).map_err(|e| invalid(&e))?;
     match node.propose(&Command::Release { header, resource, token }).await? {
-        Done::Released { at } => {
-            Ok(v1::ReleaseResponse { released_at: Some(revision_out(at)) })
-        }
+        Done::Released { at } => Ok(v1::ReleaseResponse { released_at: Some(revision_out(at)) }),
         other => Err(unexpected(&other)),
     }
 }
@@ -175,12 +175,11 @@ async fn held(node: &Node, request: v1::HeldRequest) -> Result<v1::HeldResponse,
     node.confirm().await?;
     let state = node.authority.lock();
     let index = state.table.position().index;
-    let gone =
-        if session.0 <= index { Refusal::SessionExpired } else { Refusal::SessionUnknown };
+    let gone = if session.0 <= index { Refusal::SessionExpired } else { Refusal::SessionUnknown };
     let view = state.table.owned_session(owner, session).ok_or_else(|| refused(&gone))?;
-    let grants = view.grants().flat_map(|grant| {
-        grant.names.iter().map(|name| grant_out(&state.table, grant, name))
-    });
+    let grants = view
+        .grants()
+        .flat_map(|grant| grant.names.iter().map(|name| grant_out(&state.table, grant, name)));
     Ok(v1::HeldResponse {
         grants: grants.collect(),
         waits: view.waits().map(|wait| wait.wait.request.get()).collect(),

@@ -12,6 +12,7 @@ use crate::authority::{Authority, State};
 use crate::leader::Renewals;
 use crate::locks::{Command, Done, GrantRow, Refusal, Term, WaitId};
 use crate::raft::Replica;
+use crate::raft_types::EncodedCommand;
 use crate::wire::log::encode_command;
 
 /// How many proposals of one node may be under way. Beyond, callers are told to come
@@ -20,7 +21,6 @@ pub const ADMITTED_MAX: usize = 8_192;
 const RETRY_AFTER_MS: u64 = 50;
 
 /// One node, as its services see it.
-#[derive(Debug)]
 pub struct Node {
     /// The way into the log.
     pub replica: Replica,
@@ -42,7 +42,7 @@ impl Node {
     /// Proposes a command and waits until it is applied here.
     pub(super) async fn propose(&self, command: &Command) -> Result<Done, Status> {
         let _admitted = self.admit()?;
-        let told = self.replica.propose(encode_command(command)).await;
+        let told = self.replica.propose(EncodedCommand(encode_command(command))).await;
         let (_, outcome) = told.map_err(|error| not_proposed(&error))?;
         outcome.map_err(|refusal| refused(&refusal))
     }

@@ -9,17 +9,15 @@ use crate::wire::reason::{Reason, key};
 
 /// A field is out of its bounds.
 pub fn invalid(invalid: &Invalid) -> Status {
-    let metadata =
-        [(key::FIELD, invalid.field.to_owned()), (key::BOUND, invalid.bound.to_owned())];
+    let metadata = [(key::FIELD, invalid.field.to_owned()), (key::BOUND, invalid.bound.to_owned())];
     Reason::InvalidArgument.status(invalid.to_string(), metadata)
 }
 
 /// The rules said no.
 pub fn refused(refusal: &Refusal) -> Status {
     match refusal {
-        Refusal::SessionExpired => {
-            Reason::SessionExpired.status("the session has ended, with all its grants and waits", [])
-        }
+        Refusal::SessionExpired => Reason::SessionExpired
+            .status("the session has ended, with all its grants and waits", []),
         Refusal::SessionUnknown => {
             Reason::SessionUnknown.status("there never was such a session", [])
         }
@@ -51,8 +49,9 @@ pub fn refused(refusal: &Refusal) -> Status {
         Refusal::WaitTimeout => {
             Reason::WaitTimeout.status("not granted before the wait's deadline", [])
         }
-        Refusal::NotHeld => Reason::NotHeld
-            .status("the session holds no such grant; nothing was changed", []),
+        Refusal::NotHeld => {
+            Reason::NotHeld.status("the session holds no such grant; nothing was changed", [])
+        }
         Refusal::QueueFull { max } => {
             Reason::QueueFull.status(format!("{max} wait for the resource already"), [])
         }
@@ -100,10 +99,8 @@ pub fn no_quorum() -> Status {
 
 /// It may have taken effect.
 pub fn outcome_unknown() -> Status {
-    Reason::OutcomeUnknown.status(
-        "the outcome is unknown here: ask again under the same request id, on any node",
-        [],
-    )
+    Reason::OutcomeUnknown
+        .status("the outcome is unknown here: ask again under the same request id, on any node", [])
 }
 
 /// Too much is under way.

@@ -16,7 +16,7 @@ use crate::wire::v1::sessions_client::SessionsClient;
 use crate::wire::v1::sessions_server::Sessions;
 
 /// `ringfence.v1.Sessions`.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct SessionService(pub Arc<Node>);
 
 #[tonic::async_trait]
@@ -27,7 +27,8 @@ impl Sessions for SessionService {
         &self,
         request: Request<v1::OpenSessionRequest>,
     ) -> Result<Response<v1::OpenSessionResponse>, Status> {
-        let to_leader = |channel, request| async { SessionsClient::new(channel).open(request).await };
+        let to_leader =
+            |channel, request| async { SessionsClient::new(channel).open(request).await };
         self.0.answer(request, open, to_leader).await
     }
 
@@ -69,7 +70,8 @@ impl Sessions for SessionService {
         &self,
         request: Request<v1::ListSessionsRequest>,
     ) -> Result<Response<v1::ListSessionsResponse>, Status> {
-        let to_leader = |channel, request| async { SessionsClient::new(channel).list(request).await };
+        let to_leader =
+            |channel, request| async { SessionsClient::new(channel).list(request).await };
         self.0.answer(request, list, to_leader).await
     }
 }

@@ -148,7 +148,10 @@ mod tests {
     fn the_codes_are_those_of_the_help() {
         let own = [Exit::Usage, Exit::Unreachable, Exit::Broken, Exit::NotAcquired, Exit::Lost];
         assert_eq!(own.map(Exit::code), [64, 69, 70, 75, 76]);
-        assert_eq!([Exit::Refused, Exit::CannotRun, Exit::NotFound].map(Exit::code), [77, 126, 127]);
+        assert_eq!(
+            [Exit::Refused, Exit::CannotRun, Exit::NotFound].map(Exit::code),
+            [77, 126, 127]
+        );
         assert_eq!(Exit::signalled(15), Exit::Command(143));
     }
 }

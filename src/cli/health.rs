@@ -265,7 +265,8 @@ mod tests {
             }
             node
         };
-        let told = told(&[hashed(1, "leader", 1), hashed(2, "follower", 1), hashed(3, "learner", 2)]);
+        let told =
+            told(&[hashed(1, "leader", 1), hashed(2, "follower", 1), hashed(3, "learner", 2)]);
         assert!(told[0].starts_with("nodes 1 and 3 differ in their state at index 9"), "{told:?}");
     }
 

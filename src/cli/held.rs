@@ -208,7 +208,9 @@ impl Held<'_> {
                 | ClientError::SessionClosed),
             ) => {
                 let code = exit.code();
-                say(&format!("{name}: {error}; the command had not ended before, its code is {code}"));
+                say(&format!(
+                    "{name}: {error}; the command had not ended before, its code is {code}"
+                ));
                 Exit::Lost
             }
             Err(error) => {

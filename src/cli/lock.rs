@@ -169,7 +169,9 @@ async fn acquire(
     let answer = match tokio::time::timeout(PATIENCE, &mut asked).await {
         Ok(answer) => answer,
         Err(_) => {
-            if !args.quiet && let Some(why) = occupied(client, name).await {
+            if !args.quiet
+                && let Some(why) = occupied(client, name).await
+            {
                 say(&format!("waiting for {name}: {why}"));
             }
             asked.await
@@ -179,9 +181,10 @@ async fn acquire(
         Ok(guard) => Ok(guard),
         Err(error @ (ClientError::Busy { .. } | ClientError::Timeout { .. })) => {
             let why = occupied(client, name).await.unwrap_or_else(|| error.to_string());
-            let waited = args.wait.filter(|wait| !wait.is_zero()).map_or_else(String::new, |wait| {
-                format!(", not granted in {}", humantime::format_duration(wait))
-            });
+            let waited =
+                args.wait.filter(|wait| !wait.is_zero()).map_or_else(String::new, |wait| {
+                    format!(", not granted in {}", humantime::format_duration(wait))
+                });
             Err(Failure::new(Exit::NotAcquired, format!("{name} is {why}{waited}")))
         }
         Err(error) => Err(Failure::from(error).about(name)),

@@ -71,7 +71,8 @@ mod tests {
 
     #[test]
     fn a_table_has_one_line_per_row_and_no_blanks_at_its_end() {
-        let rows = [vec!["job/7".to_owned(), "41".to_owned()], vec!["a".to_owned(), NONE.to_owned()]];
+        let rows =
+            [vec!["job/7".to_owned(), "41".to_owned()], vec!["a".to_owned(), NONE.to_owned()]];
         assert_eq!(table(&["NAME", "TOKEN"], rows), "NAME    TOKEN\njob/7   41\na       -\n");
     }
 

@@ -109,11 +109,15 @@ async fn ask(client: &Client) -> Vec<Node> {
         node((address, answer))
     });
     nodes.extend(futures::future::join_all(asked).await);
-    nodes.sort_by_key(|node| (node.answer.as_ref().map_or(u64::MAX, |s| s.node_id), node.address.clone()));
+    nodes.sort_by_key(|node| {
+        (node.answer.as_ref().map_or(u64::MAX, |s| s.node_id), node.address.clone())
+    });
     nodes
 }
 
-fn node((address, answer): (Address, Result<v1::StatusResponse, crate::client::ClientError>)) -> Node {
+fn node(
+    (address, answer): (Address, Result<v1::StatusResponse, crate::client::ClientError>),
+) -> Node {
     let answer = answer.map_err(|error| error.to_string());
     Node { address: address.to_string(), answer }
 }
@@ -190,7 +194,8 @@ fn table(answer: &Answer<'_>) -> String {
             node.version.to_owned(),
         ]
     });
-    let header = ["NODE", "ADDRESS", "ROLE", "VOTER", "TERM", "LEADER", "APPLIED", "LAG", "VERSION"];
+    let header =
+        ["NODE", "ADDRESS", "ROLE", "VOTER", "TERM", "LEADER", "APPLIED", "LAG", "VERSION"];
     let mut text = output::table(&header, rows);
     if !answer.cluster_id.is_empty() {
         text += &format!(

@@ -95,7 +95,9 @@ enum Heard {
 impl Heard {
     fn parse(line: &str) -> Option<Self> {
         match line.split_once(' ') {
-            Some(("until", nanos)) => nanos.parse().ok().map(BootMoment::from_nanos).map(Self::Until),
+            Some(("until", nanos)) => {
+                nanos.parse().ok().map(BootMoment::from_nanos).map(Self::Until)
+            }
             Some(_) => None,
             None => match line {
                 "lost" => Some(Self::Lost),
@@ -166,7 +168,8 @@ impl Warden {
         let mut command = Command::new(this_program()?);
         command.arg("warden").arg("--grace-ms").arg(grace.as_millis().to_string());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let broken = |why: &str| Failure::new(Exit::Broken, format!("cannot start the warden: {why}"));
+        let broken =
+            |why: &str| Failure::new(Exit::Broken, format!("cannot start the warden: {why}"));
         let mut process = command.process_group(0).spawn().map_err(|e| broken(&e.to_string()))?;
         let to = process.stdin.take().expect("stdin is piped");
         let from = process.stdout.take().expect("stdout is piped");

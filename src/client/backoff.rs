@@ -5,10 +5,13 @@ use std::time::Duration;
 /// The longest first pause.
 pub(super) const FIRST: Duration = Duration::from_millis(25);
 /// The longest pause of all.
-pub(super) const LAST: Duration = Duration::from_secs(1);
+pub(super) const LAST: Duration = Duration::from_millis(400);
+/// How long one that lost its node waits at most before it goes to the next one,
+/// so that the clients of a node that died do not come there in step.
+pub(super) const SPREAD: Duration = Duration::from_millis(50);
 
-/// Jittered exponential pauses: anything between none and twice the last bound,
-/// so that many clients that lost one node do not come back in step.
+/// Jittered exponential pauses: anything between none and a bound that
+/// doubles, so that many clients that lost one node do not come back in step.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Backoff {
     rounds: u32,
@@ -48,7 +51,7 @@ mod tests {
     fn pauses_double_to_a_bound_and_start_anew() {
         let mut backoff = Backoff::default();
         let pauses: Vec<u128> = (0..8).map(|_| backoff.pause(1.0).as_millis()).collect();
-        assert_eq!(pauses, [25, 50, 100, 200, 400, 800, 1_000, 1_000]);
+        assert_eq!(pauses, [25, 50, 100, 200, 400, 400, 400, 400]);
         backoff.reset();
         assert_eq!(backoff.pause(0.5), FIRST / 2);
         assert_eq!(Backoff { rounds: u32::MAX }.pause(1.0), LAST);

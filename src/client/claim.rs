@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use super::core::Core;
+use super::core::{Core, State};
 use super::error::{ClientError, settles};
 use super::fate::{Failure, Fate, Plan};
 use super::network::Target;
@@ -33,10 +33,12 @@ impl Claimed {
 
 impl Drop for Claimed {
     fn drop(&mut self) {
-        // A fork holds a copy of a grant that is not its own.
-        if self.armed && self.core.is_here() && self.core.check().is_ok() {
+        // Nothing is left of a lost one, and a fork's copy is not its own to give.
+        let token = self.fence.token;
+        let lost = matches!(self.core.state(Some(token), BootMoment::now()), State::Lost(_));
+        if self.armed && !lost {
             let resource = self.fence.resource.clone();
-            self.core.spawn(give_back(Arc::clone(&self.core), resource, self.fence.token));
+            self.core.spawn(give_back(Arc::clone(&self.core), resource, token));
         }
     }
 }

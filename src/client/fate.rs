@@ -24,7 +24,8 @@ pub(super) struct Settings {
 pub(super) struct Plan {
     /// The call ends here.
     pub until: Option<Moment>,
-    /// How long one attempt may take; `None` for one that waits in a queue.
+    /// How long an attempt of the first round may take; `None` for one that waits in
+    /// a queue.
     pub attempt: Option<Duration>,
     /// How long attempts may fail before the call ends.
     pub patience: Option<Duration>,
@@ -43,14 +44,17 @@ impl Plan {
         Self { until: Some(Moment::now().plus(within)), ..Self::endless(settings) }
     }
 
-    /// How long the next attempt may take; an error if there is no time for one.
-    pub fn limit(&self) -> Result<Option<Duration>, Failure> {
-        let Some(until) = self.until else { return Ok(self.attempt) };
+    /// How long the next attempt may take, after so many rounds over all nodes; an
+    /// error if there is no time for one. Attempts grow, so that answers which take
+    /// long because there is much to do are not asked for over and over.
+    pub fn limit(&self, rounds: u32) -> Result<Option<Duration>, Failure> {
+        let attempt = self.attempt.map(|limit| limit.saturating_mul(1 << rounds.min(4)));
+        let Some(until) = self.until else { return Ok(attempt) };
         let left = until.since(Moment::now());
         if left.is_zero() {
             return Err(Failure::OutOfTime);
         }
-        Ok(Some(self.attempt.map_or(left, |attempt| attempt.min(left))))
+        Ok(Some(attempt.map_or(left, |attempt| attempt.min(left))))
     }
 
     /// Sleeps, or ends the call: at once when attempts have failed for too long,

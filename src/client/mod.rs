@@ -34,6 +34,7 @@ mod error;
 mod fate;
 mod guard;
 mod holdings;
+mod lanes;
 mod network;
 mod operations;
 mod reads;
@@ -132,7 +133,7 @@ impl ClientBuilder {
     }
 
     /// How long one node may take to answer a call that does not wait in a queue,
-    /// before another one is asked; 2 s by default.
+    /// before another one is asked; 2 s by default. It grows when all were asked.
     #[must_use]
     pub fn attempt_timeout(mut self, timeout: Duration) -> Self {
         self.settings.attempt = timeout;

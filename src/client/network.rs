@@ -1,23 +1,20 @@
 //! One call, over as many nodes and attempts as its time allows.
 
-use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tonic::metadata::MetadataValue;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 
-use super::backoff::{Backoff, at_least};
+use super::backoff::{Backoff, SPREAD, at_least};
 use super::fate::{Failure, Fate, Plan, Settings};
+use super::lanes::{Lane, Lanes, Place};
 use super::route::{Address, Directory, Walk};
 use crate::clock::Moment;
 use crate::locks::Invalid;
 use crate::wire::reason::{NO_FORWARD, Reason, Told, key};
 
-/// How often an open connection is probed, and how long it may not answer.
-const PING_EVERY: Duration = Duration::from_secs(1);
-const PING_PATIENCE: Duration = Duration::from_secs(2);
 /// How much later than this side the node gives an attempt up.
 const TIMEOUT_SLACK: Duration = Duration::from_secs(1);
 
@@ -51,8 +48,14 @@ impl Target {
 /// What the status of one attempt asks for.
 enum Verdict {
     Final(Told),
-    Elsewhere { hint: Option<Address> },
-    Again { after: Option<Duration> },
+    /// If `spread`, not in step with others that met the same.
+    Elsewhere {
+        hint: Option<Address>,
+        spread: bool,
+    },
+    Again {
+        after: Option<Duration>,
+    },
 }
 
 /// The nodes and the connections to them.
@@ -60,13 +63,13 @@ enum Verdict {
 pub(super) struct Network {
     pub settings: Settings,
     directory: Mutex<Directory>,
-    channels: Mutex<BTreeMap<Address, Channel>>,
+    lanes: Lanes,
 }
 
 impl Network {
     pub fn new(nodes: Vec<Address>, settings: Settings) -> Self {
         let directory = Mutex::new(Directory::new(nodes));
-        Self { settings, directory, channels: Mutex::default() }
+        Self { settings, directory, lanes: Lanes::default() }
     }
 
     /// Makes attempts until one is answered for good. `fate` outlives the call,
@@ -94,12 +97,13 @@ impl Network {
             };
             match verdict {
                 Verdict::Final(told) => return Err(Failure::Refused(told)),
-                Verdict::Elsewhere { hint } => {
+                Verdict::Elsewhere { hint, spread } => {
                     self.leads_not(&node);
                     if let Some(hint) = hint {
                         self.hinted(&mut walk, hint);
                     }
-                    plan.pause(fate, Duration::ZERO).await?;
+                    let bound = if spread { SPREAD } else { Duration::ZERO };
+                    plan.pause(fate, bound.mul_f64(rand::random())).await?;
                 }
                 Verdict::Again { after } => {
                     let roll = rand::random();
@@ -123,10 +127,13 @@ impl Network {
     where
         A: Future<Output = Result<Response<T>, Status>>,
     {
-        let limit = plan.limit()?;
+        let limit = plan.limit(walk.rounds())?;
         let forward = walk.may_forward();
+        // Dropped with the attempt.
+        let place = plan.attempt.is_none().then(|| self.lanes.place());
+        let lane = place.as_ref().map_or(Lane::Calls, Place::lane);
         let timeout = plan.attempt.and(limit).map(|limit| limit.saturating_add(TIMEOUT_SLACK));
-        let target = Target { channel: self.channel(node), forward, timeout };
+        let target = Target { timeout, ..self.target(node, lane, forward) };
         fate.begin(Moment::now());
         let Some(answer) = within(limit, attempt(target)).await else {
             if plan.until.is_some_and(|until| Moment::now() >= until) {
@@ -134,7 +141,7 @@ impl Network {
             }
             self.stalled(node);
             fate.failed(true, format!("{node} did not answer"));
-            return Ok(Err(Verdict::Elsewhere { hint: None }));
+            return Ok(Err(Verdict::Elsewhere { hint: None, spread: false }));
         };
         let status = match answer {
             Ok(response) => {
@@ -150,8 +157,8 @@ impl Network {
             self.answered(node, plan.leader && !forward);
         } else {
             if Told::of(&status).is_none() {
-                // The connection broke, or its runtime is gone.
-                lock(&self.channels).remove(node);
+                // Also when the runtime it was made in is gone.
+                self.lanes.broke(node, lane);
             }
             fate.failed(unknown, format!("{node}: {}", status.message()));
         }
@@ -189,7 +196,7 @@ impl Network {
 
     /// The node is silent: the next attempt there takes a new connection.
     pub fn stalled(&self, node: &Address) {
-        lock(&self.channels).remove(node);
+        self.lanes.stalled(node);
         self.leads_not(node);
     }
 
@@ -198,23 +205,10 @@ impl Network {
         lock(&self.directory).nodes().to_vec()
     }
 
-    /// Where one attempt at this node goes.
-    pub fn target(&self, node: &Address, forward: bool) -> Target {
-        Target { channel: self.channel(node), forward, timeout: None }
-    }
-
-    /// A connection that is made when it is first used, and again when it broke.
-    fn channel(&self, node: &Address) -> Channel {
-        let connect = || {
-            Endpoint::from_shared(format!("http://{node}"))
-                .expect("an address was checked to be host and port")
-                .connect_timeout(self.settings.connect)
-                .tcp_nodelay(true)
-                .http2_keep_alive_interval(PING_EVERY)
-                .keep_alive_timeout(PING_PATIENCE)
-                .connect_lazy()
-        };
-        lock(&self.channels).entry(node.clone()).or_insert_with(connect).clone()
+    /// Where a call to this very node goes.
+    pub fn target(&self, node: &Address, lane: Lane, forward: bool) -> Target {
+        let channel = self.lanes.channel(node, lane, self.settings.connect);
+        Target { channel, forward, timeout: None }
     }
 }
 
@@ -244,13 +238,15 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// What to do about a status, and whether the attempt may have taken effect.
 fn judge(status: &Status) -> (Verdict, bool) {
     let Some(told) = Told::of(status) else {
-        return (Verdict::Elsewhere { hint: None }, !was_never_sent(status));
+        let unknown = !was_never_sent(status);
+        return (Verdict::Elsewhere { hint: None, spread: unknown }, unknown);
     };
     let hint = told.text(key::LEADER).and_then(|leader| Address::parse(leader).ok());
     match told.reason {
-        Some(Reason::NotLeader) => (Verdict::Elsewhere { hint }, false),
-        Some(Reason::NoQuorum) => (Verdict::Elsewhere { hint: None }, false),
-        Some(Reason::OutcomeUnknown) => (Verdict::Elsewhere { hint }, true),
+        Some(Reason::NotLeader | Reason::NoQuorum) => {
+            (Verdict::Elsewhere { hint, spread: false }, false)
+        }
+        Some(Reason::OutcomeUnknown) => (Verdict::Elsewhere { hint, spread: true }, true),
         Some(Reason::Overloaded | Reason::Restoring | Reason::WindowFull) => {
             (Verdict::Again { after: told.retry_after() }, false)
         }

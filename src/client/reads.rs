@@ -5,6 +5,7 @@ use std::time::Duration;
 use tonic::{Response, Status};
 
 use super::fate::{Fate, Plan};
+use super::lanes::Lane;
 use super::network::Target;
 use super::operations::{locks, sessions};
 use super::{Address, Client, ClientError};
@@ -98,7 +99,7 @@ impl Client {
     /// # Errors
     /// [`ClientError::Unreachable`].
     pub async fn status_of(&self, node: &Address) -> Result<v1::StatusResponse, ClientError> {
-        let target = self.shared.network.target(node, false);
+        let target = self.shared.network.target(node, Lane::Calls, false);
         let mut cluster = ClusterClient::new(target.channel.clone());
         let answer = cluster.status(target.request(v1::StatusRequest {}));
         let last = match tokio::time::timeout(STATUS_WITHIN, answer).await {

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::backoff::{Backoff, at_least, renew_after};
+use super::backoff::{Backoff, SPREAD, at_least, renew_after};
 use super::core::{Core, Loss};
+use super::lanes::Lane;
 use super::network::{Network, lock};
 use super::operations::revision;
 use super::route::{Address, Walk};
@@ -25,9 +26,6 @@ const RENEWALS_MAX: usize = 1_024;
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 /// Renewals that are due within this time go out together.
 const TOGETHER: Duration = Duration::from_millis(2);
-/// How long the first reconnect waits at most, so that clients of a node that
-/// died do not come to the next one in step.
-const SPREAD: Duration = Duration::from_millis(50);
 /// How long the refused wait at most before they ask again.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
@@ -217,7 +215,7 @@ impl Keeper {
             self.open_at = now.plus(pause);
             return;
         };
-        let target = self.network.target(&node, self.walk.may_forward());
+        let target = self.network.target(&node, Lane::Renewals, self.walk.may_forward());
         self.streams.open(node, target);
     }
 

@@ -137,8 +137,13 @@ impl Walk {
     /// Begins another round.
     pub fn again(&mut self) {
         self.visited.clear();
-        self.rounds += 1;
+        self.rounds = self.rounds.saturating_add(1);
         self.start = self.start.wrapping_add(1);
+    }
+
+    /// How often all nodes were asked in vain.
+    pub fn rounds(&self) -> u32 {
+        self.rounds
     }
 
     /// In the first round nodes are asked not to forward, so that the client

@@ -192,17 +192,29 @@ impl Session {
 
     /// Changes the ttl and says which one is in force. From the sending on, until
     /// the authority has answered, the lower of both counts. Waits at most the
-    /// client's call timeout; the change goes on in the background.
+    /// client's call timeout.
+    ///
+    /// # Errors
+    /// See [`Session::set_ttl_within`].
+    pub async fn set_ttl(&self, ttl: Duration) -> Result<Duration, ClientError> {
+        self.set_ttl_within(ttl, self.core().client.network.settings.call).await
+    }
+
+    /// As [`Session::set_ttl`], but waits at most this long. The change goes on in
+    /// the background if it takes longer, or if this future is dropped.
     ///
     /// # Errors
     /// [`ClientError::Invalid`] outside the bounds in force,
     /// [`ClientError::SessionExpired`], [`ClientError::Unreachable`].
-    pub async fn set_ttl(&self, ttl: Duration) -> Result<Duration, ClientError> {
+    pub async fn set_ttl_within(
+        &self,
+        ttl: Duration,
+        within: Duration,
+    ) -> Result<Duration, ClientError> {
         let core = self.core();
         core.check()?;
         let ttl = millis("ttl_ms", ttl)?;
-        let settings = &core.client.network.settings;
-        let plan = Plan::within(settings, settings.call);
+        let plan = Plan::within(&core.client.network.settings, within);
         let (reply, answer) = oneshot::channel();
         core.spawn(operations::set_ttl(Arc::clone(core), ttl, plan, reply));
         answer.await.unwrap_or(Err(ClientError::SessionClosed))

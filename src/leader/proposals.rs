@@ -6,6 +6,7 @@ use std::pin::Pin;
 
 use crate::locks::{Command, Overdue, SessionId, Term, WaitId};
 use crate::raft::{ProposeError, Replica};
+use crate::raft_types::EncodedCommand;
 use crate::wire::log::encode_command;
 
 /// An entry of the leader whose outcome is awaited.
@@ -30,7 +31,7 @@ impl Proposed {
 
     /// Proposes it in this term only: a queued entry never slips into a later one.
     pub async fn propose(self, replica: Replica, term: Term) -> (Self, Result<(), ProposeError>) {
-        let command = encode_command(&self.command());
+        let command = EncodedCommand(encode_command(&self.command()));
         let told = replica.propose_in(term, command).await;
         (self, told.map(|_| ()))
     }

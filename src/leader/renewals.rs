@@ -32,7 +32,12 @@ impl Renew {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RenewalAnswer {
     /// Renewed. The client reads its grants if `changed_at` is new to it.
-    Renewed { ttl: Millis, changed_at: Revision },
+    Renewed {
+        /// The ttl in force.
+        ttl: Millis,
+        /// The last change to the session's grants and waits.
+        changed_at: Revision,
+    },
     /// The session has ended.
     Expired,
     /// There never was such a session.

@@ -9,8 +9,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{FutureExt, StreamExt};
 use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
@@ -18,6 +18,7 @@ use super::proposals::{Proposed, Underway};
 use super::renewals::{Renew, RenewalAnswer};
 use super::{SESSIONS_PER_ENTRY_MAX, WAITS_PER_ENTRY_MAX, still_leads};
 use crate::authority::{Authority, State};
+use crate::clock;
 use crate::leases::{Moment, Renewal};
 use crate::locks::{SessionId, Term};
 use crate::raft::{ConfirmError, Leadership, Replica};
@@ -78,13 +79,13 @@ impl<'n> Lead<'n> {
         renewals: &mut mpsc::Receiver<Renew>,
         leadership: &mut watch::Receiver<Leadership>,
     ) {
-        let mut next_round = Instant::now();
+        let mut next_round = clock::timer();
         while still_leads(leadership, self.term) {
             self.gather(renewals, leadership, next_round).await;
             if renewals.is_closed() || !still_leads(leadership, self.term) {
                 break;
             }
-            next_round = Instant::now() + self.heartbeat;
+            next_round = clock::timer() + self.heartbeat;
             match self.round().await {
                 Round::Confirmed => self.act(),
                 Round::NoQuorum => self.no_quorum(),
@@ -227,7 +228,8 @@ impl<'n> Lead<'n> {
                 self.marks_underway = false;
                 if applied {
                     let marked = |r: &Renew| sessions.binary_search(&r.session).is_ok();
-                    let (seen, rest) = std::mem::take(&mut self.unseen).into_iter().partition(marked);
+                    let (seen, rest) =
+                        std::mem::take(&mut self.unseen).into_iter().partition(marked);
                     self.unseen = rest;
                     self.answer(&mut Arc::clone(self.authority).lock(), seen);
                     self.propose_marks();

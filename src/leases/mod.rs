@@ -348,6 +348,6 @@ impl Leases {
     }
 
     fn lease_time(&self, at: Moment) -> Moment {
-        at.before(self.stalled)
+        at.minus(self.stalled)
     }
 }

@@ -9,6 +9,22 @@ use std::time::Duration;
 pub struct Moment(pub u64);
 
 impl Moment {
+    /// The point that lies so many nanoseconds after the origin.
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since the origin.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// The point that lies `duration` later, or the last there is.
+    #[must_use]
+    pub const fn plus(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(nanos(duration)))
+    }
+
     /// How long after `earlier` this is; zero if it is before.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
@@ -17,7 +33,7 @@ impl Moment {
 
     /// This much earlier, or the clock's origin.
     #[must_use]
-    pub const fn before(self, by: Duration) -> Self {
+    pub const fn minus(self, by: Duration) -> Self {
         Self(self.0.saturating_sub(nanos(by)))
     }
 }
@@ -26,11 +42,12 @@ impl Add<Duration> for Moment {
     type Output = Self;
 
     fn add(self, by: Duration) -> Self {
-        Self(self.0.saturating_add(nanos(by)))
+        self.plus(by)
     }
 }
 
 /// Whole nanoseconds; saturates after 584 years.
+#[allow(clippy::cast_possible_truncation, reason = "checked just before")]
 const fn nanos(of: Duration) -> u64 {
     let nanos = of.as_nanos();
     if nanos > u64::MAX as u128 { u64::MAX } else { nanos as u64 }

@@ -19,8 +19,8 @@ use super::table::LockTable;
 impl Entry<'_> {
     pub(super) fn acquire(&mut self, header: &Header, claim: &Claim, wait: Wait) -> Outcome {
         let fingerprint = fingerprint_of(claim, wait);
-        self.request(header, fingerprint, 1, |entry| {
-            let id = WaitId { session: entry.acting_session(header), request: header.id };
+        self.request(header, fingerprint, |entry, session| {
+            let id = WaitId { session, request: header.id };
             entry.no_place_yet(id, claim)?;
             if entry.table.is_free(&claim.names, claim.mode, None) {
                 let token = entry.grant(id, claim)?;
@@ -40,9 +40,7 @@ impl Entry<'_> {
         let mut contents = Canon::default();
         contents.number(1, 3);
         contents.number(2, target.get());
-        // Two outcomes: the cancel's own and the target's.
-        let answer = self.request(header, contents.fingerprint(), 2, |entry| {
-            let session = entry.acting_session(header);
+        let answer = self.request(header, contents.fingerprint(), |entry, session| {
             let wait = WaitId { session, request: target };
             if let Some(queued) = entry.table.waits.get(&wait) {
                 let fingerprint = queued.fingerprint;
@@ -62,6 +60,8 @@ impl Entry<'_> {
             if window.is_forgotten(target) {
                 return Err(Refusal::StaleRequest);
             }
+            // Two outcomes: the cancel's own and the target's.
+            entry.room_for(session, 2)?;
             if entry.table.holds(Rule::CancelIsRecorded) {
                 entry.record(session, target, None, Err(Refusal::Cancelled));
             }
@@ -82,8 +82,7 @@ impl Entry<'_> {
         contents.number(1, 4);
         contents.text(2, resource.as_str().as_bytes());
         contents.number(3, token.get());
-        self.request(header, contents.fingerprint(), 1, |entry| {
-            let session = entry.acting_session(header);
+        self.request(header, contents.fingerprint(), |entry, session| {
             let held = entry.table.grants.get(&token);
             if !held.is_some_and(|g| g.wait.session == session && g.names.contains(resource)) {
                 return Err(Refusal::NotHeld);
@@ -147,7 +146,8 @@ impl Entry<'_> {
             while let Some(wait) = self.table.grantable_head(&name) {
                 let queued = self.remove_wait(wait);
                 let claim = Claim { names: queued.names, mode: queued.mode };
-                let Ok(token) = self.grant(wait, &claim) else { return };
+                let token =
+                    self.grant(wait, &claim).expect("a head is grantable with a token left");
                 let outcome = Ok(Done::Granted { token });
                 self.record(wait.session, wait.request, Some(queued.fingerprint), outcome);
             }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::command::{Bootstrap, Command};
 use super::effect::{Done, Effects, Event, Fact, Happened, Outcome, Refusal};
 use super::hash::RowHash;
-use super::ids::{Position, Revision};
+use super::ids::{Position, Revision, Token};
 use super::rows::{Change, RowKey};
 use super::table::LockTable;
 
@@ -97,7 +97,8 @@ impl<'t> Entry<'t> {
             return Err(Refusal::NotBootstrapped);
         }
         meta.cluster = Some(bootstrap.cluster);
-        meta.token = meta.token.max(bootstrap.token_floor);
+        // A floor above the largest token leaves none, as one at it does.
+        meta.token = meta.token.max(bootstrap.token_floor.min(Token::MAX));
         meta.limits = bootstrap.limits;
         Ok(Done::Nothing)
     }

@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::command::{Labels, Mode, WaitId};
 use super::effect::{Done, Limit, Outcome, Refusal};
-use super::ids::{Position, ResourceName, Revision};
+use super::ids::{Position, ResourceName, Revision, Token};
 use super::rows::{GrantRow, MetaRow, OutcomeRow, Row, SessionRow, WaitRow, WindowRow};
 
 /// A hash over all rows of a table; equal on replicas at the same index.
@@ -81,7 +81,8 @@ impl Canon {
     fn labels(&mut self, field: u8, labels: &Labels) {
         for (key, value) in labels {
             self.text(field, key.as_bytes());
-            self.text(field, value.as_bytes());
+            // A field of its own: an empty value is not written.
+            self.text(field + 1, value.as_bytes());
         }
     }
 
@@ -204,7 +205,7 @@ impl Canon {
             Refusal::WindowFull => self.number(field, 105),
             Refusal::RequestChanged => self.number(field, 106),
             Refusal::Busy { holder, waiting } => {
-                self.pair(field, 107, holder.map_or(0, |t| t.get()), *waiting);
+                self.pair(field, 107, holder.map_or(0, Token::get), *waiting);
             }
             Refusal::AlreadyHeld { resource, token, mode } => {
                 self.pair(field, 108, token.get(), 0);
@@ -236,5 +237,23 @@ impl Canon {
         self.number(field, kind);
         self.number(field + 1, first);
         self.number(field + 2, second);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Millis, OwnerId, SessionId};
+    use super::*;
+
+    #[test]
+    fn labels_that_differ_have_different_hashes() {
+        let hash = |labels: [(&str, &str); 2]| {
+            let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
+            let (session, owner) = (SessionId(1), OwnerId::new([7; 16]));
+            let seen = Position::default();
+            let row = SessionRow { session, owner, ttl: Millis(1), seen, labels: labels.into() };
+            RowHash::of(&Row::Session(row))
+        };
+        assert_ne!(hash([("host", ""), ("pid", "zone")]), hash([("host", "pid"), ("zone", "")]));
     }
 }

@@ -4,6 +4,7 @@
 use std::fmt;
 
 use super::hash::RowHash;
+use super::ids::ResourceName;
 use super::rows::{GrantRow, OutcomeRow, Row, RowKey, SessionRow, WaitRow, WindowRow};
 use super::session::{Finished, Place, Session};
 use super::table::LockTable;
@@ -38,11 +39,12 @@ impl LockTable {
     /// A table from rows in the order of their keys.
     ///
     /// # Errors
-    /// [`BadImage`] if a row names a session that has none, or two rows stand in each
-    /// other's place.
+    /// [`BadImage`] if a row names a session that has none, two rows stand in each
+    /// other's place, or a session's window is missing.
     pub fn from_rows(rows: impl IntoIterator<Item = Row>) -> Result<Self, BadImage> {
-        let mut table = Self::default();
+        let mut table = Self::without_rows();
         let mut meta_seen = false;
+        let mut windows = 0;
         for row in rows {
             table.hash.add(RowHash::of(&row));
             match row {
@@ -51,13 +53,22 @@ impl LockTable {
                     table.meta = row;
                 }
                 Row::Session(row) => table.load_session(row)?,
-                Row::Window(row) => table.load_window(row)?,
+                Row::Window(row) => {
+                    windows += 1;
+                    table.load_window(row)?;
+                }
                 Row::Outcome(row) => table.load_outcome(row)?,
                 Row::Grant(row) => table.load_grant(row)?,
                 Row::Wait(row) => table.load_wait(row)?,
             }
         }
-        if meta_seen { Ok(table) } else { Err(BadImage("the meta row is missing".into())) }
+        if !meta_seen {
+            return Err(BadImage("the meta row is missing".into()));
+        }
+        if windows != table.sessions.len() {
+            return Err(BadImage("a session without the window of its requests".into()));
+        }
+        Ok(table)
     }
 
     fn load_session(&mut self, row: SessionRow) -> Result<(), BadImage> {
@@ -91,9 +102,7 @@ impl LockTable {
         let session = self.loaded(row.wait.session)?;
         session.grants.insert(token);
         for name in &row.names {
-            if session.places.insert(name.clone(), Place::Held(token)).is_some() {
-                return Err(BadImage(format!("two places of one session on {name}")));
-            }
+            take_place(session, name, Place::Held(token))?;
         }
         for name in &row.names {
             self.change_resource(name, |r| {
@@ -109,9 +118,7 @@ impl LockTable {
         let session = self.loaded(wait.session)?;
         session.waits.insert(wait.request);
         for name in &row.names {
-            if session.places.insert(name.clone(), Place::Waiting(wait.request)).is_some() {
-                return Err(BadImage(format!("two places of one session on {name}")));
-            }
+            take_place(session, name, Place::Waiting(wait.request))?;
         }
         for name in &row.names {
             self.change_resource(name, |r| {
@@ -125,5 +132,14 @@ impl LockTable {
     fn loaded(&mut self, session: super::SessionId) -> Result<&mut Session, BadImage> {
         let missing = || BadImage(format!("rows of session {session}, which has none"));
         self.sessions.get_mut(&session).ok_or_else(missing)
+    }
+}
+
+fn take_place(session: &mut Session, name: &ResourceName, place: Place) -> Result<(), BadImage> {
+    match session.places.insert(name.clone(), place) {
+        Some(other) if other != place => {
+            Err(BadImage(format!("two places of one session on {name}")))
+        }
+        _ => Ok(()),
     }
 }

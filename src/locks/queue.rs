@@ -17,8 +17,12 @@ impl LockTable {
         })
     }
 
-    /// The first waiter of a resource, if it can be granted now.
+    /// The first waiter of a resource, if it can be granted now. Without a token left
+    /// nobody can, and all keep their places until their deadlines.
     pub(super) fn grantable_head(&self, name: &ResourceName) -> Option<WaitId> {
+        if self.meta.token >= Token::MAX {
+            return None;
+        }
         let (_, wait) = self.resources.get(name)?.queue.first_key_value()?;
         let queued = &self.waits[wait];
         self.is_free(&queued.names, queued.mode, Some(*wait)).then_some(*wait)

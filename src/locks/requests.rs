@@ -4,14 +4,14 @@
 use super::command::Header;
 use super::effect::{Done, Outcome, Refusal};
 use super::entry::Entry;
-use super::ids::{RequestId, SessionId};
+use super::ids::{OwnerId, RequestId, SessionId};
 use super::rows::RowKey;
 use super::session::Finished;
 use super::switches::Rule;
 
 impl Entry<'_> {
-    /// Runs a request of a session once, or answers as it was answered before.
-    /// `room` is how many outcomes it may leave.
+    /// Runs a request of a session once, or answers as it was answered before. `run`
+    /// gets the session that it acts in, and finds room for the one outcome it leaves.
     ///
     /// The refusals at the door (session gone, window full, other contents, stale)
     /// speak for this attempt only and leave no outcome.
@@ -19,25 +19,28 @@ impl Entry<'_> {
         &mut self,
         header: &Header,
         fingerprint: u64,
-        room: usize,
-        run: impl FnOnce(&mut Self) -> Outcome,
+        run: impl FnOnce(&mut Self, SessionId) -> Outcome,
     ) -> Outcome {
         self.owned(header.owner, header.session)?;
-        let session = self.acting_session(header);
+        let session = self.acting_session(header.owner, header.session);
         self.settle_window(session, header);
         if self.table.holds(Rule::OneEffectPerRequest)
             && let Some(answer) = self.answer_again(session, header.id, fingerprint)
         {
             return answer;
         }
-        if self.table.sessions[&session].window_room() < room {
-            return Err(Refusal::WindowFull);
-        }
-        let outcome = run(self);
-        if !matches!(outcome, Ok(Done::Queued { .. })) {
+        self.room_for(session, 1)?;
+        let outcome = run(self, session);
+        if !matches!(outcome, Ok(Done::Queued { .. }) | Err(Refusal::WindowFull)) {
             self.record(session, header.id, Some(fingerprint), outcome.clone());
         }
         outcome
+    }
+
+    /// Whether the session may keep so many more outcomes.
+    pub(super) fn room_for(&self, session: SessionId, outcomes: usize) -> Result<(), Refusal> {
+        let room = self.table.sessions[&session].window_room();
+        if room < outcomes { Err(Refusal::WindowFull) } else { Ok(()) }
     }
 
     /// Keeps the outcome of a finished request for as long as it may be asked for.
@@ -58,12 +61,8 @@ impl Entry<'_> {
     }
 
     /// The session that the request acts in: the one it names.
-    pub(super) fn acting_session(&self, header: &Header) -> SessionId {
-        if self.table.holds(Rule::SessionInRequest) {
-            header.session
-        } else {
-            self.table.owners[&header.owner]
-        }
+    pub(super) fn acting_session(&self, owner: OwnerId, named: SessionId) -> SessionId {
+        if self.table.holds(Rule::SessionInRequest) { named } else { self.table.owners[&owner] }
     }
 
     /// Takes in what the client says of its other requests. The floor never falls.

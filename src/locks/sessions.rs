@@ -46,6 +46,7 @@ impl Entry<'_> {
 
     pub(super) fn close_session(&mut self, owner: OwnerId, session: SessionId) -> Outcome {
         self.owned(owner, session)?;
+        let session = self.acting_session(owner, session);
         self.end_sessions(&[session], EndCause::Closed);
         Ok(Done::Closed)
     }
@@ -55,10 +56,10 @@ impl Entry<'_> {
         contents.number(1, 1);
         contents.number(2, ttl.0);
         self.ttl_in_bounds(ttl)?;
-        self.request(header, contents.fingerprint(), 1, |entry| {
-            entry.touch(RowKey::Session(header.session));
-            entry.session(header.session).row.ttl = ttl;
-            entry.see(header.session);
+        self.request(header, contents.fingerprint(), |entry, session| {
+            entry.touch(RowKey::Session(session));
+            entry.session(session).row.ttl = ttl;
+            entry.see(session);
             Ok(Done::TtlSet { ttl })
         })
     }

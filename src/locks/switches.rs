@@ -58,7 +58,10 @@ impl Switches {
     }
 
     /// Whether the rule is in force.
-    #[cfg_attr(not(feature = "switches"), allow(clippy::unused_self))]
+    #[cfg_attr(
+        not(feature = "switches"),
+        allow(clippy::unused_self, reason = "without the feature every rule holds")
+    )]
     pub(crate) const fn hold(self, rule: Rule) -> bool {
         #[cfg(feature = "switches")]
         return self.off & (1 << rule as u32) == 0;

@@ -14,11 +14,13 @@ use super::transfer::SnapshotRows;
 use crate::authority::Authority;
 use crate::leases::Moment;
 use crate::locks::{BadImage, Change, LockTable, Outcome, Row, RowKey};
-use crate::raft_types::{Entry, EntryPayload, LogId, Snapshot, SnapshotMeta, StoredMembership};
-use crate::raft_types::TypeConfig;
+use crate::raft_types::{Entry, EntryPayload, LogId, SnapshotMeta, StoredMembership, TypeConfig};
 use crate::storage::{AppliedState, RowChange, Rows, StorageError, StoredRow};
 use crate::wire::log::{Unreadable, decode_command};
 use crate::wire::rows::{decode_row, encode_key, encode_row};
+
+/// A snapshot of ours.
+type Snapshot = openraft::alias::SnapshotOf<TypeConfig, SnapshotRows>;
 
 /// How many entries are applied under one lock and written behind in one batch.
 const ENTRIES_PER_BATCH: usize = 512;

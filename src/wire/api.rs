@@ -1,12 +1,9 @@
 //! The public API's messages: checked once, here, on the way in.
 
-use bytes::Bytes;
-
 use super::v1;
 use crate::locks::{
-    ANSWERED_MAX, Claim, Fence, GrantRow, Header, Invalid, LABELS_MAX, Labels, LockTable, Millis,
-    Mode, OwnerId, RequestId, ResourceName, ResourceView, Revision, SessionId, Token, WAIT_MAX,
-    Wait,
+    ANSWERED_MAX, Claim, GrantRow, Header, Invalid, LABELS_MAX, Labels, LockTable, Millis, Mode,
+    OwnerId, RequestId, ResourceName, ResourceView, Revision, SessionId, Token, WAIT_MAX, Wait,
 };
 
 /// How many waiters a [`v1::ResourceView`] lists.
@@ -34,7 +31,10 @@ pub fn header_in(header: Option<v1::RequestHeader>) -> Result<Header, Invalid> {
         return Err(too_many);
     }
     let above = |id: &u64| {
-        RequestId::new(*id).ok().filter(|id| *id > oldest_outstanding).ok_or_else(|| too_many.clone())
+        RequestId::new(*id)
+            .ok()
+            .filter(|id| *id > oldest_outstanding)
+            .ok_or_else(|| too_many.clone())
     };
     Ok(Header {
         owner: OwnerId::from_slice(&header.owner_id)?,
@@ -86,8 +86,7 @@ pub fn claim_in(request: &v1::AcquireRequest) -> Result<(Claim, Wait), Invalid> 
     if request.wait_ms > WAIT_MAX.0 {
         return Err(Invalid { field: "wait_ms", bound: "0 to 86400000" });
     }
-    let wait =
-        if request.wait_ms == 0 { Wait::Try } else { Wait::UpTo(Millis(request.wait_ms)) };
+    let wait = if request.wait_ms == 0 { Wait::Try } else { Wait::UpTo(Millis(request.wait_ms)) };
     Ok((Claim { names: vec![ResourceName::new(&request.resource)?], mode }, wait))
 }
 
@@ -126,16 +125,6 @@ pub fn grant_out(table: &LockTable, grant: &GrantRow, resource: &ResourceName) -
         request: grant.wait.request.get(),
         granted_at: Some(revision_out(grant.granted_at)),
         labels: table.labels(grant.wait.session).cloned().unwrap_or_default(),
-    }
-}
-
-/// A fence.
-pub fn fence_out(fence: &Fence) -> v1::Fence {
-    v1::Fence {
-        cluster_id: Bytes::copy_from_slice(fence.cluster.as_bytes()),
-        resource: fence.resource.to_string(),
-        token: fence.token.get(),
-        floor: fence.floor.get(),
     }
 }
 

@@ -17,7 +17,12 @@ pub mod v1 {
     tonic::include_proto!("ringfence.v1");
 }
 
+/// The public API as its own description, for gRPC reflection.
+#[cfg(feature = "server")]
+pub const PUBLIC_DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/public.bin"));
+
 /// What is written to disk, `proto/ringfence/storage/v1`.
+#[cfg(feature = "server")]
 #[allow(warnings, reason = "generated text keeps no habits")]
 pub mod storage {
     tonic::include_proto!("ringfence.storage.v1");

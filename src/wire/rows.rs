@@ -88,7 +88,7 @@ pub fn decode_row(bytes: Bytes) -> Result<Row, Unreadable> {
     let message =
         stored::Row::decode(bytes).map_err(|source| Unreadable::Malformed { what, source })?;
     Ok(match message.row.ok_or(Unreadable::Unknown { what })? {
-        Kind::Meta(row) => Row::Meta(meta_in(row)?),
+        Kind::Meta(row) => Row::Meta(meta_in(&row)?),
         Kind::Session(row) => Row::Session(SessionRow {
             session: SessionId(row.session),
             owner: OwnerId::from_slice(&row.owner_id)?,
@@ -133,7 +133,7 @@ fn meta_out(row: &MetaRow) -> stored::MetaRow {
     }
 }
 
-fn meta_in(row: stored::MetaRow) -> Result<MetaRow, Unreadable> {
+fn meta_in(row: &stored::MetaRow) -> Result<MetaRow, Unreadable> {
     let empty = row.cluster_id.is_empty();
     Ok(MetaRow {
         cluster: if empty { None } else { Some(ClusterId::from_slice(&row.cluster_id)?) },

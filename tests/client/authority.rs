@@ -159,9 +159,9 @@ impl Authority {
     /// Every request id was used for one kind of request only.
     pub fn assert_no_id_was_used_twice(&self) {
         let mut kinds: BTreeMap<u64, &'static str> = BTreeMap::new();
-        for seen in self.table().seen.iter().filter(|seen| seen.id > 0) {
+        for seen in self.table().seen.iter().filter(|seen| seen.oldest > 0) {
             assert_eq!(*kinds.entry(seen.id).or_insert(seen.what), seen.what, "id {}", seen.id);
-            assert!(seen.oldest <= seen.id && seen.oldest > 0, "{seen:?}");
+            assert!(seen.oldest <= seen.id, "{seen:?}");
             assert!(seen.answered.iter().all(|&id| id > seen.oldest), "{seen:?}");
         }
     }
@@ -216,9 +216,12 @@ impl Authority {
         })
     }
 
-    pub fn renew(&self, renewal: &v1::Renewal) -> v1::renewal_answer::Result {
+    /// Answers a renewal, and notes it under the session's id.
+    pub fn renew(&self, node: usize, renewal: &v1::Renewal) -> v1::renewal_answer::Result {
         use v1::renewal_answer::Result;
-        let table = self.table();
+        let mut table = self.table();
+        let (id, oldest, answered, no_forward) = (renewal.session, 0, vec![], false);
+        table.seen.push(Seen { node, what: "renew", id, oldest, answered, no_forward });
         let Some(session) = table.sessions.get(&renewal.session) else {
             let (message, leader) = (String::new(), String::new());
             let reason = Reason::SessionExpired.as_str().to_owned();
@@ -342,9 +345,9 @@ pub fn no_forward<T>(request: &Request<T>) -> bool {
     request.metadata().contains_key(NO_FORWARD)
 }
 
-/// Waits for a condition; the test fails if it does not come within 5 s.
+/// Waits for a condition; the test fails if it does not come within 30 s.
 pub async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let waited = tokio::time::timeout(Duration::from_secs(5), async {
+    let waited = tokio::time::timeout(Duration::from_secs(30), async {
         while !condition() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

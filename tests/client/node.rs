@@ -3,6 +3,8 @@
 
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ringfence::wire::reason::Reason;
@@ -48,6 +50,8 @@ impl Node {
             let address = listener.local_addr().expect("it is bound").to_string();
             bound.send(address).expect("the test waits for it");
             Server::builder()
+                // As many servers have it.
+                .max_concurrent_streams(200)
                 .add_service(SessionsServer::new(service.clone()))
                 .add_service(LocksServer::new(service.clone()))
                 .add_service(ClusterServer::new(service))
@@ -64,6 +68,7 @@ impl Node {
 pub struct Link {
     pub address: String,
     light: watch::Sender<bool>,
+    taken: Arc<AtomicUsize>,
     task: JoinHandle<()>,
 }
 
@@ -79,12 +84,20 @@ impl Link {
         let address = listener.local_addr().expect("it is bound").to_string();
         let there: SocketAddr = node.address.parse().expect("an address");
         let (light, lit) = watch::channel(true);
+        let taken = Arc::<AtomicUsize>::default();
+        let counted = Arc::clone(&taken);
         let task = tokio::spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
+                counted.fetch_add(1, Ordering::Relaxed);
                 tokio::spawn(carry(near, there, lit.clone()));
             }
         });
-        Self { address, light, task }
+        Self { address, light, taken, task }
+    }
+
+    /// How many connections it has taken.
+    pub fn taken(&self) -> usize {
+        self.taken.load(Ordering::Relaxed)
     }
 
     pub fn goes_dark(&self) {
@@ -201,7 +214,7 @@ impl Sessions for Service {
 impl Service {
     fn renew(&self, renewal: &v1::Renewal) -> Option<v1::RenewalAnswer> {
         let result = match self.authority.next_manner(self.number, "renew") {
-            Manner::Well => self.authority.renew(renewal),
+            Manner::Well => self.authority.renew(self.number, renewal),
             Manner::Refuses(reason, metadata) => {
                 let leader = metadata.into_iter().find(|(name, _)| *name == "leader");
                 renewal_answer::Result::Refused(v1::RenewalRefusal {
@@ -268,4 +281,4 @@ impl Cluster for Service {
 }
 
 /// Long enough for any answer, short enough for a test.
-pub const SOON: Duration = Duration::from_secs(3);
+pub const SOON: Duration = Duration::from_secs(20);

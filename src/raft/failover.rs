@@ -1,0 +1,158 @@
+//! Fast failover. When the leader's process dies, its connections break at once;
+//! waiting out the election timeout would be waiting for news that is already
+//! here. Every follower keeps a presence stream to the leader. When it breaks, and
+//! the leader's process cannot be reached again, the follower gives up its lease on
+//! that leader and stands for a pre-vote.
+//!
+//! A mere silence never counts: it is left to the election timeout. If the leader
+//! lives after all, the pre-vote fails at the voters that still hear it, and
+//! nothing is disturbed. No read relies on these leases; only elections do.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use openraft::Raft;
+use openraft::async_runtime::WatchReceiver;
+use openraft::raft::TransferLeaderRequest;
+use openraft::storage::RaftStateMachine;
+use tokio::sync::watch;
+use tonic::Streaming;
+
+use super::network::link::{Lane, Links};
+use super::status::Leadership;
+use crate::raft_types::{Member, TypeConfig, Vote};
+use crate::wire::peer::{PresenceRequest, PresenceResponse};
+
+/// How long the other followers are given to see the break too.
+const NOTICE: Duration = Duration::from_millis(3);
+/// By how much each follower lets those with a lower number go first, so that they
+/// do not split the vote.
+const STAGGER: Duration = Duration::from_millis(20);
+/// Between one follower's attempts, per voter.
+const AGAIN: Duration = Duration::from_millis(30);
+/// How long after a break the process is asked for again.
+const PROBE: Duration = Duration::from_millis(200);
+
+/// Watches whoever leads; runs until the replica ends.
+pub(super) async fn run<SM>(
+    raft: Raft<TypeConfig, SM>,
+    links: Links,
+    mut leadership: watch::Receiver<Leadership>,
+) where
+    SM: RaftStateMachine<TypeConfig>,
+{
+    let node = *raft.node_id();
+    loop {
+        let leader = leadership.borrow_and_update().clone();
+        let other = leader.leader.as_ref().is_some_and(|(id, _)| *id != node);
+        let next = if other {
+            tokio::select! {
+                changed = leadership.changed() => changed,
+                () = attend(&raft, &links, &leader) => leadership.changed().await,
+            }
+        } else {
+            leadership.changed().await
+        };
+        if next.is_err() {
+            return;
+        }
+    }
+}
+
+/// Stays with one leader until its process is gone, and then acts on it. Returns
+/// only after that.
+async fn attend<SM>(raft: &Raft<TypeConfig, SM>, links: &Links, leader: &Leadership)
+where
+    SM: RaftStateMachine<TypeConfig>,
+{
+    let (vote, id, member) = loop {
+        match leader_of(raft) {
+            Some(found) => break found,
+            None => tokio::time::sleep(links.timing().heartbeat).await,
+        }
+    };
+    let mut known: Option<Bytes> = None;
+    loop {
+        match open(links, id, &member).await {
+            Some((process, mut stream)) => {
+                if known.as_ref().is_some_and(|known| *known != process) {
+                    // Another process answers there: a restarted leader never
+                    // leads on in its old term.
+                    return stand(raft, vote, id).await;
+                }
+                known = Some(process);
+                while let Ok(Some(_)) = stream.message().await {}
+            }
+            None if known.is_some() => {
+                tracing::info!("the process of leader {id} (term {}) is gone", leader.term);
+                return stand(raft, vote, id).await;
+            }
+            // Never reached in this term: the election timeout decides.
+            None => tokio::time::sleep(links.timing().heartbeat).await,
+        }
+    }
+}
+
+/// The committed vote, the leader it names, and its entry in the membership.
+fn leader_of<SM>(raft: &Raft<TypeConfig, SM>) -> Option<(Vote, u64, Member)>
+where
+    SM: RaftStateMachine<TypeConfig>,
+{
+    let metrics = raft.server_metrics();
+    let metrics = metrics.borrow_watched();
+    let id = metrics.current_leader?;
+    let member = metrics.membership_config.get_node(&id)?.clone();
+    (metrics.vote.committed && metrics.vote.leader_id.voted_for == id).then_some((
+        metrics.vote,
+        id,
+        member,
+    ))
+}
+
+/// Asks the process at the leader's address for its name; none if it cannot be
+/// reached soon.
+async fn open(
+    links: &Links,
+    id: u64,
+    member: &Member,
+) -> Option<(Bytes, Streaming<PresenceResponse>)> {
+    let link = links.to(id, member, Lane::Presence);
+    let opened = link.call(PresenceRequest {}, PROBE, {
+        |mut client, request| async move { client.presence(request).await }
+    });
+    let mut stream = opened.await.ok()?;
+    let first = tokio::time::timeout(PROBE, stream.message()).await.ok()?.ok()??;
+    Some((first.process, stream))
+}
+
+/// Gives up the lease on the lost leader and asks for pre-votes until there is
+/// another vote, or long enough for the election timeout to take over.
+async fn stand<SM>(raft: &Raft<TypeConfig, SM>, lost: Vote, leader: u64)
+where
+    SM: RaftStateMachine<TypeConfig>,
+{
+    let node = *raft.node_id();
+    let metrics = raft.server_metrics();
+    let voters: Vec<u64> =
+        metrics.borrow_watched().membership_config.voter_ids().filter(|v| *v != leader).collect();
+    let Some(rank) = voters.iter().position(|v| *v == node) else { return };
+    // The only way that openraft offers to end a follower's lease: a leader's word
+    // that another (not this node) shall follow it.
+    let release = TransferLeaderRequest::new(lost, leader, None);
+    if !matches!(raft.handle_transfer_leader(release).await, Ok(Ok(()))) {
+        return;
+    }
+    let rank = u32::try_from(rank).unwrap_or(u32::MAX);
+    let rounds = u32::try_from(voters.len()).unwrap_or(u32::MAX);
+    let jitter = Duration::from_micros(rand::random_range(0..2_000));
+    tokio::time::sleep(NOTICE + STAGGER.saturating_mul(rank) + jitter).await;
+    let patience = Duration::from_millis(raft.config().election_timeout_max);
+    let until = tokio::time::Instant::now() + patience;
+    while metrics.borrow_watched().vote == lost && tokio::time::Instant::now() < until {
+        if raft.trigger().elect(true).await.is_err() {
+            return;
+        }
+        let jitter = Duration::from_micros(rand::random_range(0..10_000));
+        tokio::time::sleep(AGAIN.saturating_mul(rounds) + jitter).await;
+    }
+}
