@@ -226,7 +226,11 @@ impl Table {
             session: holder.session,
             request: holder.request,
             granted_at: Some(v1::Revision { index: holder.at, ordinal: 0 }),
-            labels: self.sessions.get(&holder.session).map(|s| s.labels.clone()).unwrap_or_default(),
+            labels: self
+                .sessions
+                .get(&holder.session)
+                .map(|s| s.labels.clone())
+                .unwrap_or_default(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The command line against a scripted authority: exit codes, what a command under
 //! `lock` is given and when it is ended, and the shape of what is printed.
 #![cfg(feature = "server")]
+#![allow(clippy::unwrap_used, reason = "in a test a failed unwrap is the report")]
 
 mod authority;
 mod codes;

@@ -61,7 +61,8 @@ fn what_was_ignored_from_the_start_stays_ignored() {
     let authority = Authority::start();
     let binary = env!("CARGO_BIN_EXE_ringfence");
     let folder = tempfile::tempdir().unwrap();
-    let script = "trap '' HUP; exec \"$0\" lock n -- sh -c 'kill -HUP $PPID; kill -HUP $$; echo on'";
+    let script =
+        "trap '' HUP; exec \"$0\" lock n -- sh -c 'kill -HUP $PPID; kill -HUP $$; echo on'";
     let mut command = std::process::Command::new("sh");
     command.args(["-c", script, binary]).env("RINGFENCE_ENDPOINTS", &authority.address);
     command.current_dir(folder.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -72,7 +73,9 @@ fn what_was_ignored_from_the_start_stays_ignored() {
 #[test]
 fn a_reader_that_has_gone_is_no_error() {
     let authority = Authority::start();
-    (0..3_000).for_each(|n| drop(authority.rival(&format!("job/{n}"))));
+    for n in 0..3_000 {
+        authority.rival(&format!("job/{n}"));
+    }
     let mut list = at(&authority, &["list"]).spawn().unwrap();
     drop(list.stdout.take());
     let ended = finish(list);
