@@ -25,6 +25,7 @@ pub mod snapshot;
 pub mod status;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use openraft::Raft;
@@ -34,13 +35,13 @@ pub use self::bootstrap::{Bootstrap, BootstrapError};
 pub use self::config::{BadTiming, LogLimits, Timing};
 pub use self::confirm::{ConfirmError, Confirmed};
 pub use self::identity::{Home, Identity};
+use self::network::Network;
+use self::network::link::Links;
 pub use self::peer_service::PeerService;
 pub use self::propose::ProposeError;
 pub use self::replica::{Ended, Replica, TransferError};
 pub use self::snapshot::{IncomingSnapshot, SnapshotTransfer};
 pub use self::status::{Leadership, MemberStatus, Role, Status};
-use self::network::Network;
-use self::network::link::Links;
 use crate::raft_types::TypeConfig;
 
 /// What a replica is made of.
@@ -53,6 +54,8 @@ pub struct Parts<LS, SM, S> {
     pub limits: LogLimits,
     /// The members of a static bootstrap, id to address; empty without one.
     pub members: BTreeMap<u64, String>,
+    /// The local address from which this node calls the others; any by default.
+    pub bind: Option<IpAddr>,
     /// The log and the vote.
     pub log: LS,
     /// What the log is applied to.
@@ -86,9 +89,9 @@ where
     SM: RaftStateMachine<TypeConfig, SnapshotData = S::Data>,
     S: SnapshotTransfer,
 {
-    let Parts { home, timing, limits, members, log, machine, snapshots } = parts;
+    let Parts { home, timing, limits, members, bind, log, machine, snapshots } = parts;
     let config = Arc::new(config::openraft(&timing, &limits)?);
-    let links = Links::new(home.clone(), timing.clone());
+    let links = Links::new(home.clone(), timing.clone(), bind);
     let snapshots = Arc::new(snapshots);
     let network = Network::new(links.clone(), snapshots.clone());
     let node = home.identity().node;

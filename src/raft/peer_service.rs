@@ -257,9 +257,10 @@ where
             let vote = Some(convert::vote_to_wire(&known));
             return Ok(Response::new(peer::SnapshotResponse { vote }));
         }
-        let _turn = self.receiving.try_lock().map_err(|_| {
-            Status::resource_exhausted("another snapshot is being received")
-        })?;
+        let _turn = self
+            .receiving
+            .try_lock()
+            .map_err(|_| Status::resource_exhausted("another snapshot is being received"))?;
         let snapshot = self.receive(&mut chunks).await?;
         let snapshot = SnapshotOf::<TypeConfig, S::Data> { meta, snapshot };
         let installed = self.raft.install_full_snapshot(vote, snapshot).await;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use openraft::alias::WatchReceiverOf;
 use openraft::async_runtime::WatchReceiver;
-use openraft::{Instant, ServerState};
 use openraft::metrics::{RaftMetrics, RaftServerMetrics};
+use openraft::{Instant, ServerState};
 use tokio::sync::watch;
 
 use crate::locks::{Position, Term};

@@ -98,9 +98,7 @@ pub(crate) fn appended_from_wire(
     Ok(match response.result.ok_or(Malformed("an answer without a result"))? {
         Wire::Matched(matched) => Ok(matched.log_id.map(log_id_from_wire)),
         Wire::Conflict(at) => Err(StreamAppendError::Conflict(log_id_from_wire(at))),
-        Wire::HigherVote(vote) => {
-            Err(StreamAppendError::HigherVote(vote_from_wire(Some(vote))?))
-        }
+        Wire::HigherVote(vote) => Err(StreamAppendError::HigherVote(vote_from_wire(Some(vote))?)),
     })
 }
 
@@ -164,9 +162,9 @@ pub(crate) fn transferred_to_wire(
         Err(TransferLeaderError::VoteChanged { actual, .. }) => {
             Some(Refused::VoteChanged(vote_to_wire(actual)))
         }
-        Err(TransferLeaderError::LogNotFlushed { actual, .. }) => Some(Refused::LogBehind(
-            peer::Matched { log_id: actual.as_ref().map(log_id_to_wire) },
-        )),
+        Err(TransferLeaderError::LogNotFlushed { actual, .. }) => {
+            Some(Refused::LogBehind(peer::Matched { log_id: actual.as_ref().map(log_id_to_wire) }))
+        }
     };
     peer::TransferLeaderResponse { refused }
 }

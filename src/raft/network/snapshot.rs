@@ -127,8 +127,7 @@ impl Progress {
         let timing = link.timing();
         loop {
             let (since, _, complete) = *self.state.lock();
-            let limit =
-                if complete { timing.snapshot_install } else { timing.snapshot_stall };
+            let limit = if complete { timing.snapshot_install } else { timing.snapshot_stall };
             if since.elapsed() >= limit {
                 return;
             }
