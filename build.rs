@@ -11,29 +11,34 @@ fn main() {
 mod protos {
     use std::path::Path;
 
-    const PUBLIC: [&str; 5] = [
+    const PUBLIC: [&str; 4] = [
         "ringfence/v1/common.proto",
         "ringfence/v1/sessions.proto",
         "ringfence/v1/locks.proto",
         "ringfence/v1/cluster.proto",
-        "ringfence/storage/v1/storage.proto",
     ];
 
     pub fn compile() {
         let server = std::env::var_os("CARGO_FEATURE_SERVER").is_some();
         let mut files = PUBLIC.to_vec();
         if server {
-            files.push("ringfence/peer/v1/peer.proto");
+            files.extend(["ringfence/storage/v1/storage.proto", "ringfence/peer/v1/peer.proto"]);
         }
         let descriptors =
             protox::compile(&files, ["proto"]).unwrap_or_else(|e| panic!("proto: {e:?}"));
         let out = std::env::var("OUT_DIR").expect("cargo sets OUT_DIR");
+        reflection(Path::new(&out));
         tonic_prost_build::configure()
-            .build_server(server)
             .bytes(".")
             .btree_map(".")
-            .file_descriptor_set_path(Path::new(&out).join("ringfence.bin"))
             .compile_fds(descriptors)
             .unwrap_or_else(|e| panic!("proto: {e}"));
+    }
+
+    /// What servers tell of themselves: the public API, with its comments.
+    fn reflection(out: &Path) {
+        let public = protox::compile(PUBLIC, ["proto"]).unwrap_or_else(|e| panic!("proto: {e:?}"));
+        let bytes = protox::prost::Message::encode_to_vec(&public);
+        std::fs::write(out.join("public.bin"), bytes).expect("OUT_DIR is writable");
     }
 }

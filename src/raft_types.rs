@@ -53,3 +53,15 @@ pub type Entry = openraft::alias::EntryOf<TypeConfig>;
 pub type Vote = openraft::alias::VoteOf<TypeConfig>;
 /// A membership with the id of the entry that set it.
 pub type StoredMembership = openraft::alias::StoredMembershipOf<TypeConfig>;
+/// What an entry carries.
+pub type EntryPayload = openraft::alias::EntryPayloadOf<TypeConfig>;
+/// Who is in the cluster.
+pub type Membership = openraft::Membership<u64, Member>;
+/// Who leads a term.
+pub type LeaderId = openraft::alias::LeaderIdOf<TypeConfig>;
+/// The leader of a log entry: under [`LeaderId`]'s rule, its term.
+pub type CommittedLeaderId = openraft::alias::CommittedLeaderIdOf<TypeConfig>;
+/// Called once, when what it was handed over with is on disk or has failed.
+pub type Flushed = openraft::storage::IOFlushed<TypeConfig>;
+/// What a snapshot covers.
+pub type SnapshotMeta = openraft::alias::SnapshotMetaOf<TypeConfig>;

@@ -11,6 +11,7 @@ pub type Labels = BTreeMap<String, String>;
 
 /// One step of the replicated state machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "a variant's sentence speaks for its fields")]
 pub enum Command {
     /// Names the authority and sets its limits; takes effect once.
     Bootstrap(Bootstrap),

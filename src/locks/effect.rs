@@ -24,6 +24,7 @@ pub type Outcome = Result<Done, Refusal>;
 
 /// What a command did.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "a variant's sentence speaks for its fields")]
 pub enum Done {
     /// Nothing is told: blank entries, bootstrap, marks and expiries.
     Nothing,
@@ -45,6 +46,7 @@ pub enum Done {
 
 /// Why the rules said no.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "a variant's sentence speaks for its fields")]
 pub enum Refusal {
     /// The session has ended, or belongs to another owner.
     SessionExpired,
@@ -102,6 +104,7 @@ pub struct Event {
 
 /// What happened. Names are those of the claim, in ascending order.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "a variant's sentence speaks for its fields")]
 pub enum Happened {
     /// A session began.
     Opened { session: SessionId },
@@ -159,6 +162,7 @@ impl LeaveCause {
 
 /// A fact that moves deadlines. Section 3 of the contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "a variant's sentence speaks for its fields")]
 pub enum Fact {
     /// The entry is the first of a term, and the entry just before it was of
     /// `previous`.

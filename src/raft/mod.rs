@@ -17,12 +17,14 @@ pub mod config;
 pub mod confirm;
 mod failover;
 pub mod identity;
+pub mod machine;
 pub mod network;
 pub mod peer_service;
 pub mod propose;
 pub mod replica;
 pub mod snapshot;
 pub mod status;
+pub mod transfer;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -1,17 +1,36 @@
 //! Generated message types, and the only conversions between them and the rules.
 
+#[cfg(feature = "server")]
+pub mod api;
+mod fence;
+#[cfg(feature = "server")]
+pub mod log;
+pub mod reason;
+#[cfg(feature = "server")]
+pub mod rows;
+
+pub use reason::{Reason, Told};
+
 /// The public API, `proto/ringfence/v1`.
+#[allow(warnings, reason = "generated text keeps no habits")]
 pub mod v1 {
     tonic::include_proto!("ringfence.v1");
 }
 
+/// The public API as its own description, for gRPC reflection.
+#[cfg(feature = "server")]
+pub const PUBLIC_DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/public.bin"));
+
 /// What is written to disk, `proto/ringfence/storage/v1`.
+#[cfg(feature = "server")]
+#[allow(warnings, reason = "generated text keeps no habits")]
 pub mod storage {
     tonic::include_proto!("ringfence.storage.v1");
 }
 
 /// What nodes say to each other, `proto/ringfence/peer/v1`.
 #[cfg(feature = "server")]
+#[allow(warnings, reason = "generated text keeps no habits")]
 pub mod peer {
     tonic::include_proto!("ringfence.peer.v1");
 }

@@ -1,0 +1,21 @@
+//! The public API as gRPC services. Each method: convert, propose (or confirm and
+//! read), convert.
+//!
+//! Every call works on every node: one that does not lead forwards it to the leader,
+//! once, unless the caller asked not to ([`NO_FORWARD`], which a forwarded call
+//! carries itself). Access to storage there is none.
+
+mod cluster;
+mod keep_alive;
+mod locks;
+mod node;
+mod refusals;
+mod route;
+mod sessions;
+
+pub use cluster::ClusterService;
+pub use locks::LockService;
+pub use node::{ADMITTED_MAX, Node};
+pub use sessions::SessionService;
+
+pub use crate::wire::reason::NO_FORWARD;

@@ -1,0 +1,109 @@
+//! What the services of one node share: the replica, the authority, the leader task,
+//! admission, and the ways to the other nodes.
+
+use std::sync::Arc;
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tonic::Status;
+
+use super::refusals::{not_confirmed, not_proposed, outcome_unknown, overloaded, refused};
+use super::route::Leaders;
+use crate::authority::{Authority, State};
+use crate::leader::Renewals;
+use crate::locks::{Command, Done, GrantRow, Refusal, Term, WaitId};
+use crate::raft::Replica;
+use crate::raft_types::EncodedCommand;
+use crate::wire::log::encode_command;
+
+/// How many proposals of one node may be under way. Beyond, callers are told to come
+/// back. Waits in the queue and renewals are not counted.
+pub const ADMITTED_MAX: usize = 8_192;
+const RETRY_AFTER_MS: u64 = 50;
+
+/// One node, as its services see it.
+pub struct Node {
+    /// The way into the log.
+    pub replica: Replica,
+    /// The table, as applied here.
+    pub authority: Arc<Authority>,
+    /// The way to the leader task.
+    pub renewals: Renewals,
+    pub(super) leaders: Leaders,
+    admission: Semaphore,
+}
+
+impl Node {
+    /// Puts the parts together.
+    pub fn new(replica: Replica, authority: Arc<Authority>, renewals: Renewals) -> Self {
+        let (leaders, admission) = (Leaders::default(), Semaphore::new(ADMITTED_MAX));
+        Self { replica, authority, renewals, leaders, admission }
+    }
+
+    /// Proposes a command and waits until it is applied here.
+    pub(super) async fn propose(&self, command: &Command) -> Result<Done, Status> {
+        let _admitted = self.admit()?;
+        let told = self.replica.propose(EncodedCommand(encode_command(command))).await;
+        let (_, outcome) = told.map_err(|error| not_proposed(&error))?;
+        outcome.map_err(|refusal| refused(&refusal))
+    }
+
+    /// Locks the state for a linearizable read: a round that began after the call
+    /// confirmed this leader, and what was committed by then is applied. (Raft thesis,
+    /// 6.4)
+    pub(super) async fn confirm(&self) -> Result<Term, Status> {
+        let confirmed = self.replica.confirm_leadership().await;
+        confirmed.map(|c| c.term).map_err(|error| not_confirmed(&error))
+    }
+
+    /// Waits for the end of a queued claim. The caller's going away does not cancel the
+    /// claim: it keeps its place until its deadline or its session's end.
+    pub(super) async fn wait(&self, wait: WaitId) -> Result<GrantRow, Status> {
+        let told = {
+            let mut state = self.authority.lock();
+            match state.await_wait(wait) {
+                Some(told) => told,
+                None => return already_settled(&state, wait),
+            }
+        };
+        let _place = Place { authority: &self.authority, wait };
+        if !self.replica.leadership().borrow().here {
+            return Err(outcome_unknown()); // whoever leads now tells the caller
+        }
+        match told.await {
+            Ok(settled) => settled.map_err(|refusal| refused(&refusal)),
+            Err(_term_over) => Err(outcome_unknown()),
+        }
+    }
+
+    fn admit(&self) -> Result<SemaphorePermit<'_>, Status> {
+        self.admission.try_acquire().map_err(|_| overloaded(RETRY_AFTER_MS))
+    }
+}
+
+/// Settled between its entry and the question.
+fn already_settled(state: &State, wait: WaitId) -> Result<GrantRow, Status> {
+    match state.table.outcome_of(wait) {
+        Some(Ok(Done::Granted { token })) => {
+            let ended = Refusal::GrantEnded { token };
+            state.table.grant(token).cloned().ok_or_else(|| refused(&ended))
+        }
+        Some(Err(refusal)) => Err(refused(&refusal)),
+        Some(Ok(_)) => Err(outcome_unknown()),
+        None if state.table.session(wait.session).is_none() => {
+            Err(refused(&Refusal::SessionExpired))
+        }
+        None => Err(outcome_unknown()),
+    }
+}
+
+/// A call's place among those that wait here; given up when the call ends.
+struct Place<'n> {
+    authority: &'n Authority,
+    wait: WaitId,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.authority.lock().forget_closed(self.wait);
+    }
+}

@@ -1,0 +1,141 @@
+//! Every refusal as a status that says which: a stable reason, a sentence, and what
+//! a client needs to go on. Section 11 of the contract.
+
+use tonic::Status;
+
+use crate::locks::{Invalid, Limit, Refusal};
+use crate::raft::{ConfirmError, ProposeError};
+use crate::wire::reason::{Reason, key};
+
+/// A field is out of its bounds.
+pub fn invalid(invalid: &Invalid) -> Status {
+    let metadata = [(key::FIELD, invalid.field.to_owned()), (key::BOUND, invalid.bound.to_owned())];
+    Reason::InvalidArgument.status(invalid.to_string(), metadata)
+}
+
+/// The rules said no.
+pub fn refused(refusal: &Refusal) -> Status {
+    match refusal {
+        Refusal::SessionExpired => Reason::SessionExpired
+            .status("the session has ended, with all its grants and waits", []),
+        Refusal::SessionUnknown => {
+            Reason::SessionUnknown.status("there never was such a session", [])
+        }
+        Refusal::NotBootstrapped => Reason::NoQuorum.status("the cluster is still starting", []),
+        Refusal::StaleRequest => Reason::StaleRequest
+            .status("this request id is settled and its answer is no longer kept", []),
+        Refusal::WindowFull => Reason::WindowFull.status(
+            "the session keeps 1024 answers: raise oldest_outstanding or name answered ids",
+            [],
+        ),
+        Refusal::RequestChanged => invalid(&Invalid {
+            field: "request_id",
+            bound: "used with the same contents as before",
+        }),
+        Refusal::Busy { holder, waiting } => busy(*holder, *waiting),
+        Refusal::AlreadyHeld { resource, token, .. } => Reason::AlreadyHeld.status(
+            format!("the session holds {resource} already, with token {token}"),
+            [(key::TOKEN, token.to_string()), (key::RESOURCE, resource.to_string())],
+        ),
+        Refusal::AlreadyWaiting { resource, request } => Reason::AlreadyWaiting.status(
+            format!("the session waits for {resource} already, under request id {request}"),
+            [(key::REQUEST, request.to_string()), (key::RESOURCE, resource.to_string())],
+        ),
+        Refusal::GrantEnded { token } => Reason::GrantEnded.status(
+            format!("the grant was made with token {token} and has ended"),
+            [(key::TOKEN, token.to_string())],
+        ),
+        Refusal::Cancelled => Reason::Cancelled.status("the request was cancelled", []),
+        Refusal::WaitTimeout => {
+            Reason::WaitTimeout.status("not granted before the wait's deadline", [])
+        }
+        Refusal::NotHeld => {
+            Reason::NotHeld.status("the session holds no such grant; nothing was changed", [])
+        }
+        Refusal::QueueFull { max } => {
+            Reason::QueueFull.status(format!("{max} wait for the resource already"), [])
+        }
+        Refusal::LimitReached { limit, max } => limit_reached(*limit, *max),
+        Refusal::TtlOutOfBounds { min, max } => ttl_out_of_bounds(min.0, max.0),
+    }
+}
+
+/// The command was not appended, or its fate is unseen: never a guess.
+pub fn not_proposed(error: &ProposeError) -> Status {
+    match error {
+        ProposeError::NotLeader { leader } => {
+            not_leader(leader.as_ref().map(|(_, address)| address.as_str()))
+        }
+        ProposeError::NoQuorum => no_quorum(),
+        ProposeError::Unknown => outcome_unknown(),
+    }
+}
+
+/// No round confirmed this node as the leader.
+pub fn not_confirmed(error: &ConfirmError) -> Status {
+    match error {
+        ConfirmError::NotLeader { leader } => {
+            not_leader(leader.as_ref().map(|(_, address)| address.as_str()))
+        }
+        ConfirmError::NoQuorum => no_quorum(),
+    }
+}
+
+/// This node does not lead; go to the leader, if it is known.
+pub fn not_leader(leader: Option<&str>) -> Status {
+    match leader {
+        Some(address) => Reason::NotLeader.status(
+            format!("this node does not lead; the leader is at {address}"),
+            [(key::LEADER, address.to_owned())],
+        ),
+        None => Reason::NoQuorum.status("no leader is known: an election may be under way", []),
+    }
+}
+
+/// This node leads, as far as it knows, but no majority answers it.
+pub fn no_quorum() -> Status {
+    Reason::NoQuorum.status("this node reaches no majority of the cluster", [])
+}
+
+/// It may have taken effect.
+pub fn outcome_unknown() -> Status {
+    Reason::OutcomeUnknown
+        .status("the outcome is unknown here: ask again under the same request id, on any node", [])
+}
+
+/// Too much is under way.
+pub fn overloaded(retry_after_ms: u64) -> Status {
+    Reason::Overloaded.status(
+        "too many requests are under way on this node",
+        [(key::RETRY_AFTER_MS, retry_after_ms.to_string())],
+    )
+}
+
+fn busy(holder: Option<crate::locks::Token>, waiting: u64) -> Status {
+    let message = match holder {
+        Some(token) => format!("held with token {token}; {waiting} waiting"),
+        None => format!("{waiting} waiting"),
+    };
+    let holder = holder.map(|token| (key::HOLDER, token.to_string()));
+    Reason::Busy.status(message, holder.into_iter().chain([(key::WAITING, waiting.to_string())]))
+}
+
+fn limit_reached(limit: Limit, max: u64) -> Status {
+    let (name, what) = match limit {
+        Limit::Sessions => ("sessions", "sessions are live"),
+        Limit::PlacesPerSession => ("places_per_session", "grants and waits of one session"),
+        Limit::Tokens => ("tokens", "is the last token"),
+    };
+    Reason::LimitReached.status(
+        format!("the limit is reached: {max} {what}"),
+        [(key::LIMIT, name.to_owned()), (key::BOUND, max.to_string())],
+    )
+}
+
+fn ttl_out_of_bounds(min: u64, max: u64) -> Status {
+    let bound = format!("{min} to {max}");
+    Reason::InvalidArgument.status(
+        format!("ttl_ms must be {bound}"),
+        [(key::FIELD, "ttl_ms".to_owned()), (key::BOUND, bound)],
+    )
+}

@@ -1,0 +1,13 @@
+//! `ringfence bench`.
+
+/// Not written yet
+#[derive(Debug, clap::Args)]
+pub struct Args {}
+
+/// Runs it.
+///
+/// # Errors
+/// Always: it is not written yet.
+pub async fn run(_args: Args) -> anyhow::Result<()> {
+    std::future::ready(anyhow::bail!("not written yet")).await
+}

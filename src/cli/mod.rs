@@ -1,0 +1,168 @@
+//! The command line. It uses the public API only, as any client does; `serve` and
+//! `dev` start nodes, `bench` and `demo` drive them.
+
+mod bench;
+mod check;
+mod child;
+mod completions;
+mod connect;
+mod countdown;
+mod demo;
+mod dev;
+mod exit;
+mod fence;
+mod get;
+mod health;
+mod held;
+mod list;
+mod lock;
+mod output;
+mod serve;
+mod sessions;
+mod signals;
+mod status;
+mod terminal;
+mod version;
+mod view;
+mod warden;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tokio::runtime::{Builder, Runtime};
+
+use connect::Connection;
+use exit::{Exit, Failure};
+use output::Format;
+
+/// Locks with fencing tokens, from a cluster that survives the loss of a minority
+///
+/// A lock is granted to one owner at a time, for as long as the owner renews its
+/// lease. Each grant carries a fencing token, greater than every token before it:
+/// send it along with every write, and let the destination refuse a lower one. That
+/// is what stops an owner that was paused and wakes up too late; the lock alone
+/// cannot.
+#[derive(Debug, Parser)]
+#[command(name = "ringfence", version, after_help = EXAMPLES, after_long_help = LONG)]
+#[command(arg_required_else_help = true, max_term_width = 100)]
+struct Cli {
+    #[command(flatten)]
+    connection: Connection,
+    /// How to print answers; messages for people go to stderr either way
+    #[arg(short, long, global = true, env = "RINGFENCE_OUTPUT", value_enum)]
+    #[arg(default_value_t = Format::Table)]
+    output: Format,
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+EXAMPLES
+  ringfence dev                                  a cluster in one process, to try things
+  ringfence lock job/7 -- ./nightly-report.sh    run a command while holding job/7
+  ringfence get job/7                            who holds it, who waits
+  ringfence status                               is the cluster well, and if not, what to do";
+
+const LONG: &str = "\
+EXAMPLES
+  ringfence dev                                  a cluster in one process, to try things
+  ringfence lock job/7 -- ./nightly-report.sh    run a command while holding job/7
+  ringfence get job/7                            who holds it, who waits
+  ringfence status                               is the cluster well, and if not, what to do
+
+EXIT CODES
+    0  done
+    1  the answer is no: `check` says stale, `status` found something wrong; or a
+       node that could not be started or go on
+   64  usage: an option or a value is wrong
+   69  unreachable: no answer from the authority within --timeout
+   70  the answer, or this machine, makes no sense: please report it
+   75  not acquired: busy, or not granted in time
+   76  lost: the lease ended, or could not be kept, while the command ran
+   77  refused for another reason, which is printed
+  126  the command of `lock` cannot be run
+  127  the command of `lock` is not found
+  Otherwise `lock` passes on the exit code of its command, 128+n if signal n ended it.";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Lock(lock::Args),
+    Get(get::Args),
+    List(list::Args),
+    Check(check::Args),
+    Sessions(sessions::Args),
+    Status(status::Args),
+    Serve(serve::Args),
+    Dev(dev::Args),
+    Demo(demo::Args),
+    Bench(bench::Args),
+    Fence(fence::Args),
+    Completions(completions::Args),
+    Version(version::Args),
+    #[command(hide = true)]
+    Warden(warden::Args),
+}
+
+/// Runs the command that the process was started with, and says how it ended: see
+/// `ringfence --help` for the codes.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(told) => {
+            // Help and version are asked for; all else is a mistake.
+            let exit = if told.use_stderr() { Exit::Usage } else { Exit::Done };
+            // Nobody is left to tell when the terminal is gone.
+            let _ = told.print();
+            return exit.into();
+        }
+    };
+    match cli.run() {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            say(&failure.message);
+            failure.exit.into()
+        }
+    }
+}
+
+impl Cli {
+    fn run(self) -> Result<Exit, Failure> {
+        let (to, format) = (&self.connection, self.output);
+        match self.command {
+            Command::Lock(args) => block_on(lock::run(to, args)),
+            Command::Get(args) => block_on(get::run(to, format, args)),
+            Command::List(args) => block_on(list::run(to, format, args)),
+            Command::Check(args) => block_on(check::run(to, format, args)),
+            Command::Sessions(args) => block_on(sessions::run(to, format, args)),
+            Command::Status(args) => block_on(status::run(to, format, args)),
+            Command::Serve(args) => block_on(async { Ok(serve::run(args).await?) }),
+            Command::Dev(args) => block_on(async { Ok(dev::run(args).await?) }),
+            Command::Demo(args) => block_on(async { Ok(demo::run(args).await?) }),
+            Command::Bench(args) => block_on(async { Ok(bench::run(args).await?) }),
+            Command::Fence(args) => fence::run(&args),
+            Command::Completions(args) => completions::run(&args),
+            Command::Version(args) => version::run(format, &args),
+            Command::Warden(args) => warden::run(&args),
+        }
+    }
+}
+
+/// Runs on this thread, which must be the first: a command that `lock` starts dies
+/// with the thread that started it. What the client does in the background has
+/// threads of its own, so that a stalled stderr stops no renewal.
+fn block_on<T>(task: impl Future<Output = Result<T, Failure>>) -> Result<Exit, Failure>
+where
+    Exit: From<T>,
+{
+    let runtime: Runtime = Builder::new_multi_thread().enable_all().build()?;
+    let ended = runtime.block_on(task);
+    runtime.shutdown_background();
+    ended.map(Exit::from)
+}
+
+/// Tells people something, in one line.
+fn say(message: &str) {
+    use std::io::Write;
+    // Nobody is left to tell when the terminal is gone.
+    let _ = writeln!(std::io::stderr(), "ringfence: {message}");
+}

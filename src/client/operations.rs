@@ -1,0 +1,263 @@
+//! The requests of a session, acquires aside. Each runs as a task of its own until
+//! it is settled or the session is over, whatever becomes of the call that began
+//! it: a request that may have taken effect is never just forgotten.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tonic::{Response, Status};
+
+use super::backoff::Backoff;
+use super::core::{Core, Loss};
+use super::error::ClientError;
+use super::fate::{Failure, Fate, Plan};
+use super::holdings::{Listed, Reading};
+use super::network::Target;
+use super::renewals::Note;
+use super::window::Header;
+use crate::clock::{BootMoment, Moment};
+use crate::locks::{Invalid, Millis, RequestId, ResourceName, Revision, Token};
+use crate::wire::reason::{Reason, Told};
+use crate::wire::v1;
+use crate::wire::v1::locks_client::LocksClient;
+use crate::wire::v1::sessions_client::SessionsClient;
+
+/// The largest answer that is read: a session's whole list.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// Why a request ended without an answer that says done.
+pub(super) enum Stop {
+    /// The session is over, and what the request did with it.
+    Over(Loss),
+    /// No answer.
+    Failed(Failure),
+}
+
+/// Releases a grant in the background.
+pub(super) async fn give_back(core: Arc<Core>, resource: ResourceName, token: Token) {
+    let (reply, _) = oneshot::channel();
+    let plan = Plan::endless(&core.client.network.settings);
+    release(core, resource, token, plan, reply).await;
+}
+
+/// Releases a grant. When the plan's time is over the caller is told so, and the
+/// request goes on until it is settled.
+pub(super) async fn release(
+    core: Arc<Core>,
+    resource: ResourceName,
+    token: Token,
+    plan: Plan,
+    reply: oneshot::Sender<Result<(), ClientError>>,
+) {
+    let id = core.begin();
+    let mut fate = Fate::default();
+    let mut attempt = |target: Target, header| {
+        let message = v1::ReleaseRequest {
+            header: Some(header),
+            resource: resource.as_str().to_owned(),
+            token: token.get(),
+        };
+        async move { locks(&target).release(target.request(message)).await }
+    };
+    let mut answer = ask(&core, id, plan, &mut fate, &mut attempt).await;
+    let mut reply = Some(reply);
+    if let Err(Stop::Failed(Failure::OutOfTime)) = answer {
+        tell(&mut reply, Err(fate.unreachable()));
+        let endless = Plan::endless(&core.client.network.settings);
+        answer = ask(&core, id, endless, &mut fate, &mut attempt).await;
+    }
+    core.settle(id);
+    core.forget(token);
+    let outcome = match answer {
+        Ok(v1::ReleaseResponse { .. }) => Ok(()),
+        Err(Stop::Over(loss)) => Err(loss.error()),
+        Err(Stop::Failed(Failure::Refused(told))) if told.reason == Some(Reason::NotHeld) => {
+            Err(ClientError::Lost { token: Some(token) })
+        }
+        Err(Stop::Failed(failure)) => Err(failure.error(&fate)),
+    };
+    tell(&mut reply, outcome);
+}
+
+/// Changes the ttl. From the sending until it is settled the lower of both
+/// counts.
+pub(super) async fn set_ttl(
+    core: Arc<Core>,
+    ttl: Millis,
+    plan: Plan,
+    reply: oneshot::Sender<Result<Duration, ClientError>>,
+) {
+    let mut reply = Some(reply);
+    let turn = core.ttl_turn.lock();
+    let left = plan.until.map_or(Duration::MAX, |until| until.since(Moment::now()));
+    let Ok(_turn) = tokio::time::timeout(left, turn).await else {
+        return tell(&mut reply, Err(Fate::default().unreachable()));
+    };
+    let sent = BootMoment::now();
+    let id = core.begin();
+    core.ttl_asked(ttl.duration());
+    core.client.renewals.tell(Note::Join(Arc::clone(&core)));
+    let mut fate = Fate::default();
+    let mut attempt = |target: Target, header| {
+        let message = v1::SetTtlRequest { header: Some(header), ttl_ms: ttl.0 };
+        async move { sessions(&target).set_ttl(target.request(message)).await }
+    };
+    let mut answer = ask(&core, id, plan, &mut fate, &mut attempt).await;
+    if let Err(Stop::Failed(Failure::OutOfTime)) = answer {
+        tell(&mut reply, Err(fate.unreachable()));
+        let endless = Plan::endless(&core.client.network.settings);
+        answer = ask(&core, id, endless, &mut fate, &mut attempt).await;
+    }
+    let outcome = match answer {
+        Ok(v1::SetTtlResponse { ttl_ms }) => {
+            let ttl = Duration::from_millis(ttl_ms);
+            core.ttl_settled(id, sent, ttl);
+            Ok(ttl)
+        }
+        Err(Stop::Over(loss)) => Err(loss.error()),
+        Err(Stop::Failed(failure)) => {
+            core.ttl_refused(id, fate.is_unknown());
+            Err(failure.error(&fate))
+        }
+    };
+    core.client.renewals.tell(Note::Join(Arc::clone(&core)));
+    tell(&mut reply, outcome);
+}
+
+/// Ends the session at the authority; it is over here already.
+pub(super) async fn close(core: &Core, plan: Plan) -> Result<(), ClientError> {
+    let mut fate = Fate::default();
+    let attempt = |target: Target| {
+        let owner_id = core.owner.as_bytes().to_vec().into();
+        let message = v1::CloseSessionRequest { owner_id, session: core.session.0 };
+        async move { sessions(&target).close(target.request(message)).await }
+    };
+    match core.client.network.call(plan, &mut fate, attempt).await {
+        Ok(v1::CloseSessionResponse {}) => Ok(()),
+        Err(Failure::Refused(told)) if is_over(&told) => Ok(()),
+        Err(failure) => Err(failure.error(&fate)),
+    }
+}
+
+/// Reads what the session holds until every change that was told is taken in.
+pub(super) async fn read(core: Arc<Core>) {
+    let mut backoff = Backoff::default();
+    loop {
+        let attempt = |target: Target| {
+            let owner_id = core.owner.as_bytes().to_vec().into();
+            let message = v1::HeldRequest { owner_id, session: core.session.0 };
+            async move { locks(&target).held(target.request(message)).await }
+        };
+        let plan = Plan::endless(&core.client.network.settings);
+        let mut fate = Fate::default();
+        let answer = tokio::select! {
+            biased;
+            _ = core.ended() => return,
+            answer = core.client.network.call(plan, &mut fate, attempt) => answer,
+        };
+        match answer.map(reading) {
+            Ok(Ok(reading)) => {
+                if !core.read(reading) {
+                    return;
+                }
+                // Something changed meanwhile: once more, not in a rush.
+                tokio::time::sleep(backoff.pause(rand::random())).await;
+            }
+            Err(Failure::Refused(told)) if is_over(&told) => core.end(Loss::SessionExpired),
+            // Without the list nothing may count: own deadline speaks meanwhile.
+            Ok(Err(Invalid { .. })) | Err(Failure::Refused(_) | Failure::OutOfTime) => {
+                tokio::time::sleep(backoff.pause(rand::random())).await;
+            }
+        }
+    }
+}
+
+fn reading(held: v1::HeldResponse) -> Result<Reading, Invalid> {
+    let listed = |grant: v1::Grant| {
+        Ok(Listed {
+            token: Token::new(grant.token)?,
+            resource: ResourceName::new(&grant.resource)?,
+            request: RequestId::new(grant.request)?,
+        })
+    };
+    Ok(Reading {
+        index: held.index,
+        changed_at: held.changed_at.map(revision).unwrap_or_default(),
+        grants: held.grants.into_iter().map(listed).collect::<Result<_, Invalid>>()?,
+    })
+}
+
+pub(super) fn revision(wire: v1::Revision) -> Revision {
+    Revision { index: wire.index, ordinal: wire.ordinal }
+}
+
+/// Makes attempts under one request id; each says anew what else is settled.
+pub(super) async fn ask<T, A>(
+    core: &Core,
+    id: RequestId,
+    plan: Plan,
+    fate: &mut Fate,
+    mut attempt: impl FnMut(Target, v1::RequestHeader) -> A,
+) -> Result<T, Stop>
+where
+    A: Future<Output = Result<Response<T>, Status>>,
+{
+    let mut sent = core.header(id);
+    let numbered = |target: Target| {
+        sent = core.header(id);
+        attempt(target, header(core, &sent))
+    };
+    let answer = tokio::select! {
+        biased;
+        loss = core.ended() => return Err(Stop::Over(loss)),
+        answer = core.client.network.call(plan, fate, numbered) => answer,
+    };
+    match answer {
+        Ok(answer) => {
+            core.told(&sent);
+            Ok(answer)
+        }
+        Err(Failure::Refused(told)) if is_over(&told) => {
+            core.end(Loss::SessionExpired);
+            Err(Stop::Over(Loss::SessionExpired))
+        }
+        Err(Failure::Refused(told)) => {
+            if told.reason.is_some_and(|reason| !reason.is_at_the_door()) {
+                core.told(&sent);
+            }
+            Err(Stop::Failed(Failure::Refused(told)))
+        }
+        Err(Failure::OutOfTime) => Err(Stop::Failed(Failure::OutOfTime)),
+    }
+}
+
+/// Whether the refusal says that the session is no more.
+fn is_over(told: &Told) -> bool {
+    matches!(told.reason, Some(Reason::SessionExpired | Reason::SessionUnknown))
+}
+
+fn header(core: &Core, header: &Header) -> v1::RequestHeader {
+    v1::RequestHeader {
+        owner_id: core.owner.as_bytes().to_vec().into(),
+        session: core.session.0,
+        request_id: header.id.get(),
+        oldest_outstanding: header.oldest.get(),
+        answered: header.answered.iter().map(|id| id.get()).collect(),
+    }
+}
+
+fn tell<T>(reply: &mut Option<oneshot::Sender<T>>, answer: T) {
+    if let Some(reply) = reply.take() {
+        // The caller may have gone; the request goes on for itself.
+        let _ = reply.send(answer);
+    }
+}
+
+pub(super) fn locks(target: &Target) -> LocksClient<tonic::transport::Channel> {
+    LocksClient::new(target.channel.clone()).max_decoding_message_size(ANSWER_BYTES_MAX)
+}
+
+pub(super) fn sessions(target: &Target) -> SessionsClient<tonic::transport::Channel> {
+    SessionsClient::new(target.channel.clone()).max_decoding_message_size(ANSWER_BYTES_MAX)
+}

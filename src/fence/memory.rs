@@ -1,0 +1,85 @@
+//! Marks in the memory of one process. Not durable: they are as old as the
+//! process, so what they protect must die with it. For tests, and for
+//! destinations that live in one process (a device, a cache, an actor).
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::error::FenceError;
+use super::rule::{Marks, Verdict, decide};
+use crate::locks::{ClusterId, Fence, ResourceName, Token};
+
+/// The marks of one destination. They grow with the resources ever written.
+#[derive(Debug, Default)]
+pub struct MemoryMarks {
+    resources: Mutex<BTreeMap<ResourceName, Resource>>,
+}
+
+#[derive(Debug, Clone)]
+struct Resource {
+    cluster: ClusterId,
+    mark: Token,
+    slots: BTreeMap<u32, Token>,
+}
+
+impl MemoryMarks {
+    /// No marks: any authority and any token is accepted first.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Checks the fence, raises the mark and runs `write`, in one step: no raise
+    /// comes between, nor any other guarded write. `write` must not call back.
+    ///
+    /// # Errors
+    /// [`FenceError::Stale`], [`FenceError::FloorAboveToken`] or
+    /// [`FenceError::ForeignCluster`]; `write` was not run.
+    pub fn guarded<T>(&self, fence: &Fence, write: impl FnOnce() -> T) -> Result<T, FenceError> {
+        let mut resources = self.lock();
+        let known = resources.get(&fence.resource).map(|known| Marks {
+            cluster: known.cluster,
+            resource: known.mark,
+            slot: fence.slot.and_then(|slot| known.slots.get(&slot).copied()),
+        });
+        let marks = match decide(known, fence) {
+            Verdict::Accept(marks) => marks,
+            Verdict::Refuse(refusal) => return Err(FenceError::refused(fence, refusal)),
+        };
+        let resource = resources.entry(fence.resource.clone()).or_insert_with(|| Resource {
+            cluster: marks.cluster,
+            mark: marks.resource,
+            slots: BTreeMap::new(),
+        });
+        resource.mark = marks.resource;
+        resource.slots.extend(fence.slot.zip(marks.slot));
+        Ok(write())
+    }
+
+    /// Raises the mark without a write: from then on earlier owners are refused.
+    ///
+    /// # Errors
+    /// As [`Self::guarded`].
+    pub fn raise(&self, fence: &Fence) -> Result<(), FenceError> {
+        self.guarded(fence, || ())
+    }
+
+    /// The mark of a resource, or of one of its slots.
+    pub fn mark(&self, resource: &ResourceName, slot: Option<u32>) -> Option<Token> {
+        let resources = self.lock();
+        let known = resources.get(resource)?;
+        slot.map_or(Some(known.mark), |slot| known.slots.get(&slot).copied())
+    }
+
+    /// Takes the marks of authority `from` over for authority `to`, as after a
+    /// restore; returns how many resources changed hands. No mark falls.
+    pub fn adopt(&self, from: ClusterId, to: ClusterId) -> usize {
+        let mut resources = self.lock();
+        let taken = resources.values_mut().filter(|known| known.cluster == from);
+        taken.map(|known| known.cluster = to).count()
+    }
+
+    /// Marks are raised before `write` runs, so a panic in it leaves them whole.
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<ResourceName, Resource>> {
+        self.resources.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

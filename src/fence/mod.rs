@@ -1,0 +1,51 @@
+//! The destination's side: the check that refuses a stale owner's write.
+//!
+//! A lock alone cannot stop a process that was paused past its lease and wakes
+//! up in the middle of a write. So every protected write carries the [`Fence`]
+//! of its grant, and the destination keeps a durable high-water mark for each
+//! resource. In the same atomic step as the write ([`rule`]):
+//!
+//! ```text
+//! accept  iff  token >= mark(resource)  and, for a slot,  token >= mark(resource, slot)
+//! then    mark(resource) = max(mark(resource), floor)
+//!         and, for a slot,  mark(resource, slot) = max(mark(resource, slot), token)
+//! ```
+//!
+//! [I8] A mark never falls, it survives a crash of the destination, and no write
+//! with a token below it is applied. What makes this hold is that the writing
+//! transaction keeps the mark locked from its check to its commit: a raise waits
+//! for the writes that are already past the check. Reading the mark without
+//! locking it is not enough at any isolation level, `SERIALIZABLE` included.
+//!
+//! | destination | module | the mark is as durable as |
+//! | --- | --- | --- |
+//! | memory of one process | [`memory`] | the process: for tests, and for destinations that die with it |
+//! | SQLite | `sqlite` (feature `sqlite`) | the file: lower `synchronous` settings are refused |
+//! | PostgreSQL | `postgres` (feature `postgres`) | the cluster: `synchronous_commit` is switched on |
+//!
+//! What this does not do: it protects only what passes the check. It does not
+//! make several writes atomic, does not deduplicate the retries of one holder
+//! (equal tokens are accepted), cannot undo a write made before the newer token
+//! reached the destination, and cannot protect an API that checks nothing.
+//!
+//! A new adapter is a module beside these: it stores what [`Marks`] holds, comes
+//! to the same verdicts as [`decide`], and answers with [`FenceError`].
+
+pub mod error;
+pub mod memory;
+#[cfg(feature = "postgres")]
+pub mod postgres;
+pub mod rule;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+
+pub use error::FenceError;
+pub use memory::MemoryMarks;
+pub use rule::{Marks, Refusal, Verdict, decide};
+
+pub use crate::locks::Fence;
+
+/// The examples of the user's page compile and run.
+#[cfg(all(doctest, feature = "sqlite", feature = "postgres"))]
+#[doc = include_str!("../../docs/fences.md")]
+struct UsersPage;

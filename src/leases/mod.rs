@@ -1,0 +1,353 @@
+//! Deadlines: one per session on every node's own monotonic clock, outside the log.
+//! Section 3 of the contract.
+//!
+//! Pure: `now` is an argument, and who wants to be woken is told a moment. Every
+//! node [`Leases::observe`]s what each applied entry says; only the leader
+//! [`Leases::renew`]s, and marks with [`Leases::overdue`] whose time is up. Nothing
+//! ends here: a session ends when its `ExpireSessions` entry is applied.
+//!
+//! Deadlines are kept in *lease time*: the node's clock less the time in which it
+//! led and could not have served a renewal. A stall so moves every deadline by one
+//! addition.
+
+mod moment;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+pub use moment::Moment;
+
+use crate::locks::{
+    Fact, LockTable, Millis, Overdue, Position, Rule, SessionId, Switches, Term, WaitId,
+};
+
+/// The deadlines of one node.
+#[derive(Debug, Clone, Default)]
+pub struct Leases {
+    sessions: BTreeMap<SessionId, Lease>,
+    due: BTreeSet<(Moment, SessionId)>,
+    waits: BTreeMap<WaitId, Moment>,
+    waits_due: BTreeSet<(Moment, WaitId)>,
+    /// Term of the last entry observed.
+    term: Term,
+    /// By how much lease time is behind the clock.
+    stalled: Duration,
+    /// What only a leader has; ends with the term.
+    lead: Option<Lead>,
+    switches: Switches,
+}
+
+/// One session's time.
+#[derive(Debug, Clone, Copy)]
+struct Lease {
+    /// In lease time. Moved earlier by a lowered ttl only.
+    deadline: Moment,
+    ttl: Millis,
+    /// The last entry that saw the session.
+    seen: Position,
+}
+
+/// A leader's volatile knowledge. All of it ends with the term.
+#[derive(Debug, Clone)]
+struct Lead {
+    term: Term,
+    /// When the last confirmed round began: no deadline after it is acted on.
+    confirmed: Moment,
+    /// Sessions marked expiring, with the revision that every proposal of their
+    /// expiry names. A mark ends with an applied outcome or with the term. [I2]
+    expiring: BTreeMap<SessionId, u64>,
+    /// Waits whose end is proposed.
+    ending: BTreeSet<WaitId>,
+}
+
+/// The answer to a renewal after its round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Renewal {
+    /// Renewed; the ttl in force.
+    Renewed(Millis),
+    /// Not seen in this term yet: a `MarkSeen` entry must see it first.
+    Unseen,
+    /// Its expiry is proposed: wait for the outcome.
+    Expiring,
+    /// No such session is live.
+    Gone,
+    /// This node does not lead the term that the round confirmed.
+    NotLeading,
+}
+
+impl Leases {
+    /// Deadlines after a restart or a snapshot install: every session gets its full
+    /// ttl, every wait its full time.
+    pub fn restore(table: &LockTable, now: Moment) -> Self {
+        let mut leases = Self { term: table.position().term, ..Self::default() };
+        for view in table.sessions_after(SessionId(0)) {
+            let (ttl, seen) = (view.row.ttl, view.row.seen);
+            leases.set(view.row.session, Lease { deadline: now + ttl.duration(), ttl, seen });
+        }
+        for wait in table.all_waits() {
+            leases.begin_wait(wait.wait, wait.deadline, now);
+        }
+        leases
+    }
+
+    /// As [`Leases::restore`], after a snapshot has replaced the table of a running
+    /// node. Lead and marks end.
+    #[must_use]
+    pub fn installed(&self, table: &LockTable, now: Moment) -> Self {
+        let mut leases = Self::restore(table, now);
+        leases.switches = self.switches;
+        if !self.switches.hold(Rule::SnapshotGivesFullTtl) {
+            for (session, lease) in &self.sessions {
+                if leases.sessions.contains_key(session) {
+                    leases.set(*session, Lease { deadline: lease.deadline, ..*lease });
+                }
+            }
+        }
+        leases
+    }
+
+    /// Leases with some rules switched off, for tests that show that they would be
+    /// missed.
+    #[cfg(feature = "switches")]
+    #[must_use]
+    pub fn with_switches(mut self, switches: Switches) -> Self {
+        self.switches = switches;
+        self
+    }
+
+    /// Takes in what an applied entry says, on every node, in the order of the log.
+    pub fn observe(&mut self, facts: &[Fact], now: Moment) {
+        for fact in facts {
+            match *fact {
+                Fact::TermBegan { term, previous } => self.begin_term(term, previous, now),
+                Fact::Seen { session, ttl, term, index } => {
+                    self.see(session, ttl, Position { term, index }, now);
+                }
+                Fact::Ended { session } => self.drop_session(session),
+                Fact::WaitBegan { wait, deadline } => self.begin_wait(wait, deadline, now),
+                Fact::WaitEnded { wait } => self.drop_wait(wait),
+            }
+        }
+    }
+
+    /// Takes up the lead of a term; says whether it could. A leader acts only when
+    /// it has applied the first entry of its own term: before that, the deadlines are
+    /// not re-based yet. [I2]
+    pub fn lead(&mut self, term: Term, now: Moment) -> bool {
+        if self.term != term && self.switches.hold(Rule::ActAfterFirstEntry) {
+            return false;
+        }
+        if self.leading() != Some(term) {
+            let (expiring, ending) = (BTreeMap::new(), BTreeSet::new());
+            self.lead = Some(Lead { term, confirmed: now, expiring, ending });
+        }
+        true
+    }
+
+    /// Lays the lead down, and with it all marks.
+    pub fn follow(&mut self) {
+        self.lead = None;
+    }
+
+    /// The term that this node leads and acts in.
+    pub fn leading(&self) -> Option<Term> {
+        self.lead.as_ref().map(|lead| lead.term)
+    }
+
+    /// Notes that a quorum confirmed the leader of `term` in a round that began at
+    /// `began`. A gap since the last one that is longer than `usual` moves every
+    /// deadline by the excess: renewals could not have been served in it. Call it
+    /// before the renewals of the round are answered, and those before
+    /// [`Leases::overdue`].
+    pub fn confirmed(&mut self, term: Term, began: Moment, usual: Duration) {
+        let Some(lead) = self.lead.as_mut().filter(|lead| lead.term == term) else { return };
+        let gap = began.since(lead.confirmed);
+        lead.confirmed = lead.confirmed.max(began);
+        if self.switches.hold(Rule::StallsPostpone) {
+            self.stalled += gap.saturating_sub(usual);
+        }
+    }
+
+    /// Answers a renewal that arrived at `arrived`, after a round that began later
+    /// has confirmed this node as the leader of `confirmed`, and after what was
+    /// committed by then has been applied here.
+    pub fn renew(&mut self, session: SessionId, arrived: Moment, confirmed: Term) -> Renewal {
+        let Some(lead) = self.lead.as_ref().filter(|lead| lead.term == confirmed) else {
+            return Renewal::NotLeading;
+        };
+        let Some(lease) = self.sessions.get(&session).copied() else { return Renewal::Gone };
+        let marked = lead.expiring.contains_key(&session);
+        if marked && self.switches.hold(Rule::ExpiringIsNotRenewed) {
+            return Renewal::Expiring;
+        }
+        if lease.seen.term != confirmed && self.switches.hold(Rule::RenewalNeedsMark) {
+            return Renewal::Unseen;
+        }
+        let deadline = self.lease_time(arrived) + lease.ttl.duration();
+        self.set(session, Lease { deadline: lease.deadline.max(deadline), ..lease });
+        Renewal::Renewed(lease.ttl)
+    }
+
+    /// Marks sessions whose time is up, at most `max`, and names them for an
+    /// `ExpireSessions` entry. From here on they cannot be renewed; they end when the
+    /// entry is applied. Only time up to the last confirmed round counts. [I2]
+    pub fn overdue(&mut self, now: Moment, max: usize) -> Vec<Overdue> {
+        let postpone = self.switches.hold(Rule::StallsPostpone);
+        let Some(lead) = &self.lead else { return Vec::new() };
+        let until = self.lease_time(if postpone { now.min(lead.confirmed) } else { now });
+        let up = self.due.iter().take_while(|(deadline, _)| *deadline <= until);
+        let marked: Vec<_> = up
+            .filter(|(_, session)| !lead.expiring.contains_key(session))
+            .map(|(_, session)| (*session, self.sessions[session].seen.index))
+            .take(max)
+            .collect();
+        if let Some(lead) = &mut self.lead {
+            lead.expiring.extend(marked.iter().copied());
+        }
+        marked.into_iter().map(|(session, seen)| Overdue { session, seen }).collect()
+    }
+
+    /// The marked sessions again, for a proposal whose outcome is unknown. It names
+    /// the revisions of the first one, whatever was seen since: what that one would
+    /// spare, this one spares.
+    pub fn expiring(&self) -> Vec<Overdue> {
+        let Some(lead) = &self.lead else { return Vec::new() };
+        let old = self.switches.hold(Rule::RetryNamesOldRevision);
+        let named = lead.expiring.iter().map(|(&session, &seen)| {
+            let now = self.sessions.get(&session).map_or(seen, |lease| lease.seen.index);
+            Overdue { session, seen: if old { seen } else { now } }
+        });
+        named.collect()
+    }
+
+    /// An expiry that named these was applied: those that live on were spared, and
+    /// are marked no longer.
+    pub fn expiry_applied(&mut self, sessions: impl IntoIterator<Item = SessionId>) {
+        if let Some(lead) = &mut self.lead {
+            for session in sessions {
+                lead.expiring.remove(&session);
+            }
+        }
+    }
+
+    /// Takes marks back without an outcome: what the contract forbids.
+    #[cfg(feature = "switches")]
+    pub fn unmark(&mut self, sessions: impl IntoIterator<Item = SessionId>) {
+        if !self.switches.hold(Rule::ExpiringMarkStays) {
+            self.expiry_applied(sessions);
+        }
+    }
+
+    /// Names waits whose deadline has passed, at most `max`, for an `ExpireWaits`
+    /// entry; each once a term.
+    pub fn waits_overdue(&mut self, now: Moment, max: usize) -> Vec<WaitId> {
+        let Some(lead) = &mut self.lead else { return Vec::new() };
+        let up = self.waits_due.iter().take_while(|(deadline, _)| *deadline <= now);
+        let fresh = up.map(|(_, wait)| *wait).filter(|wait| !lead.ending.contains(wait));
+        let named: Vec<_> = fresh.take(max).collect();
+        lead.ending.extend(named.iter().copied());
+        named
+    }
+
+    /// The waits named so far that have not ended, for a proposal whose outcome is
+    /// unknown.
+    pub fn ending(&self) -> Vec<WaitId> {
+        self.lead.iter().flat_map(|lead| lead.ending.iter().copied()).collect()
+    }
+
+    /// When [`Leases::overdue`] or [`Leases::waits_overdue`] may have something next.
+    /// A deadline that is marked already does not count.
+    pub fn next_deadline(&self) -> Option<Moment> {
+        let lead = self.lead.as_ref()?;
+        let unmarked = |(_, session): &&(Moment, SessionId)| !lead.expiring.contains_key(session);
+        let session = self.due.iter().find(unmarked).map(|(at, _)| *at + self.stalled);
+        let fresh = |(_, wait): &&(Moment, WaitId)| !lead.ending.contains(wait);
+        let wait = self.waits_due.iter().find(fresh).map(|(at, _)| *at);
+        session.into_iter().chain(wait).min()
+    }
+
+    /// A session's deadline on this node's clock, unless moved by a later stall.
+    pub fn deadline(&self, session: SessionId) -> Option<Moment> {
+        self.sessions.get(&session).map(|lease| lease.deadline + self.stalled)
+    }
+
+    /// How many sessions have a deadline.
+    pub fn len(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Whether no session has a deadline.
+    pub fn is_empty(&self) -> bool {
+        self.sessions.is_empty()
+    }
+
+    /// The first entry of a term gives time to the sessions seen in the term of the
+    /// entry just before it, whatever its number: no renewal of the others was
+    /// acknowledged since. A lead of an earlier term is over.
+    fn begin_term(&mut self, term: Term, previous: Term, now: Moment) {
+        self.term = term;
+        if self.lead.as_ref().is_some_and(|lead| lead.term != term) {
+            self.lead = None;
+        }
+        if !self.switches.hold(Rule::TermGivesTime) {
+            return;
+        }
+        let whatever = self.switches.hold(Rule::RebaseWhateverNumber);
+        let seen_in = if whatever { previous } else { Term(term.0.saturating_sub(1)) };
+        let of_it = self.sessions.iter().filter(|(_, lease)| lease.seen.term == seen_in);
+        for (session, lease) in of_it.map(|(s, l)| (*s, *l)).collect::<Vec<_>>() {
+            self.extend(session, lease, now);
+        }
+    }
+
+    fn see(&mut self, session: SessionId, ttl: Millis, seen: Position, now: Moment) {
+        let fresh = Lease { deadline: self.lease_time(now) + ttl.duration(), ttl, seen };
+        match self.sessions.get(&session) {
+            Some(lease) if ttl >= lease.ttl => {
+                self.set(session, Lease { deadline: fresh.deadline.max(lease.deadline), ..fresh });
+            }
+            // New, or the ttl was lowered: the only way to an earlier deadline.
+            Some(_) | None => self.set(session, fresh),
+        }
+    }
+
+    fn extend(&mut self, session: SessionId, lease: Lease, now: Moment) {
+        let deadline = self.lease_time(now) + lease.ttl.duration();
+        self.set(session, Lease { deadline: lease.deadline.max(deadline), ..lease });
+    }
+
+    fn set(&mut self, session: SessionId, lease: Lease) {
+        if let Some(old) = self.sessions.insert(session, lease) {
+            self.due.remove(&(old.deadline, session));
+        }
+        self.due.insert((lease.deadline, session));
+    }
+
+    fn drop_session(&mut self, session: SessionId) {
+        if let Some(lease) = self.sessions.remove(&session) {
+            self.due.remove(&(lease.deadline, session));
+        }
+        if let Some(lead) = &mut self.lead {
+            lead.expiring.remove(&session);
+        }
+    }
+
+    fn begin_wait(&mut self, wait: WaitId, deadline: Millis, now: Moment) {
+        let at = now + deadline.duration();
+        self.waits.insert(wait, at);
+        self.waits_due.insert((at, wait));
+    }
+
+    fn drop_wait(&mut self, wait: WaitId) {
+        if let Some(at) = self.waits.remove(&wait) {
+            self.waits_due.remove(&(at, wait));
+        }
+        if let Some(lead) = &mut self.lead {
+            lead.ending.remove(&wait);
+        }
+    }
+
+    fn lease_time(&self, at: Moment) -> Moment {
+        at.minus(self.stalled)
+    }
+}

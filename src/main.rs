@@ -1,0 +1,7 @@
+//! The command `ringfence`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ringfence::cli::main()
+}

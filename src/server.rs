@@ -1,0 +1,258 @@
+//! One node, put together: storage, replica, leader task and services on one port.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use thiserror::Error;
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::TcpListenerStream;
+
+use crate::api::{ClusterService, LockService, Node, SessionService};
+use crate::authority::Authority;
+use crate::config::NodeConfig;
+use crate::leader;
+use crate::leases::Moment;
+use crate::locks::{Bootstrap as BootstrapCommand, ClusterId, Command};
+use crate::raft::machine::{LoadError, StateMachine};
+use crate::raft::transfer::RowTransfer;
+use crate::raft::{self, Bootstrap, Home, Identity, LogLimits, Parts, PeerService, Replica};
+use crate::raft_types::EncodedCommand;
+use crate::storage::{Storage, StorageError};
+use crate::wire::log::encode_command;
+use crate::wire::v1::cluster_server::ClusterServer;
+use crate::wire::v1::locks_server::LocksServer;
+use crate::wire::v1::sessions_server::SessionsServer;
+
+pub use crate::raft::{BootstrapError, Ended};
+pub use crate::storage::StorageOptions;
+
+/// Threads of the consensus, apart from those that serve clients: a burst of calls
+/// must not make a heartbeat late.
+const RAFT_THREADS: usize = 2;
+
+/// Why a node did not start. One line each, that says what to do.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// The port is taken, or the address is not of this machine.
+    #[error("cannot listen at {address}: {source}; choose another --listen or stop what uses it")]
+    Listen {
+        /// Where.
+        address: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The data folder.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// The rows in it.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The consensus.
+    #[error(transparent)]
+    Raft(#[from] raft::StartError),
+    /// No threads to run on.
+    #[error("cannot start the consensus threads: {0}")]
+    Threads(io::Error),
+}
+
+/// A running node.
+pub struct Server {
+    replica: Replica,
+    authority: Arc<Authority>,
+    address: SocketAddr,
+    storage: Storage,
+    bootstrap: Option<JoinHandle<Result<ClusterId, BootstrapError>>>,
+    serving: JoinHandle<Result<(), tonic::transport::Error>>,
+    stop: oneshot::Sender<()>,
+    raft_runtime: Runtime,
+}
+
+impl Server {
+    /// Opens the data folder, recovers, and serves. Returns before the cluster has
+    /// formed; see [`Server::formed`].
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub async fn start(config: NodeConfig, options: StorageOptions) -> Result<Self, StartError> {
+        let listen = |source| StartError::Listen { address: config.listen.clone(), source };
+        let listener = TcpListener::bind(&config.listen).await.map_err(listen)?;
+        let address = listener.local_addr().map_err(listen)?;
+        let (data, node_id) = (config.data.clone(), config.node_id);
+        let opened = tokio::task::spawn_blocking(move || -> Result<_, StartError> {
+            let storage = Storage::open(&data, node_id, options)?;
+            let (machine, authority) = StateMachine::load(storage.rows(), Moment::now())?;
+            Ok((storage, machine, authority))
+        });
+        let (storage, machine, authority) = opened.await.expect("opening does not panic")?;
+        let raft_runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(RAFT_THREADS)
+            .thread_name("ringfence-raft")
+            .enable_all()
+            .build()
+            .map_err(StartError::Threads)?;
+        let home: Arc<dyn Home> = Arc::new(Folder(storage.clone()));
+        let parts = parts(&config, Arc::clone(&home), &storage, machine);
+        let started = raft_runtime.spawn(raft::start(parts));
+        let (replica, peers) = started.await.expect("starting does not panic")?;
+        let renewals =
+            leader::start(replica.clone(), Arc::clone(&authority), config.timing.heartbeat);
+        let node = Arc::new(Node::new(replica.clone(), Arc::clone(&authority), renewals));
+        let (stop, stopped) = oneshot::channel();
+        let serving = tokio::spawn(serve(listener, node, peers, async {
+            let _asked = stopped.await;
+        }));
+        let bootstrap = form(config, home, replica.clone(), Arc::clone(&authority));
+        let bootstrap = Some(raft_runtime.spawn(bootstrap));
+        Ok(Self { replica, authority, address, storage, bootstrap, serving, stop, raft_runtime })
+    }
+
+    /// Waits until this node is a member of a cluster.
+    ///
+    /// # Errors
+    /// What waiting cannot mend: see [`BootstrapError`].
+    pub async fn formed(&mut self) -> Result<(), BootstrapError> {
+        match self.bootstrap.take() {
+            Some(task) => task.await.expect("bootstrap does not panic").map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
+    /// Where it listens.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The way into the log; for tests and embedding.
+    pub const fn replica(&self) -> &Replica {
+        &self.replica
+    }
+
+    /// The table as applied here; for tests and embedding.
+    pub const fn authority(&self) -> &Arc<Authority> {
+        &self.authority
+    }
+
+    /// The data folder, for its counters.
+    pub const fn storage(&self) -> &Storage {
+        &self.storage
+    }
+
+    /// Resolves when the node cannot go on.
+    pub async fn ended(&self) -> Ended {
+        self.replica.ended().await
+    }
+
+    /// Hands leadership over, stops serving, and closes the data folder.
+    pub async fn stop(self) {
+        self.replica.shutdown().await;
+        let _gone = self.stop.send(());
+        self.serving.abort();
+        let _ended = self.serving.await;
+        if let Some(task) = self.bootstrap {
+            task.abort();
+        }
+        self.raft_runtime.shutdown_background();
+        self.storage.close().await;
+    }
+}
+
+fn parts(
+    config: &NodeConfig,
+    home: Arc<dyn Home>,
+    storage: &Storage,
+    machine: StateMachine,
+) -> Parts<crate::storage::LogStore, StateMachine, RowTransfer> {
+    Parts {
+        home,
+        timing: config.timing.clone(),
+        limits: LogLimits::default(),
+        members: config.members.clone(),
+        bind: None,
+        log: storage.log(),
+        machine,
+        snapshots: RowTransfer,
+    }
+}
+
+/// Serves peers and clients on one port until told to stop.
+async fn serve(
+    listener: TcpListener,
+    node: Arc<Node>,
+    peers: PeerService<StateMachine, RowTransfer>,
+    stop: impl Future<Output = ()>,
+) -> Result<(), tonic::transport::Error> {
+    let (health, health_service) = tonic_health::server::health_reporter();
+    health.set_serving::<SessionsServer<SessionService>>().await;
+    health.set_serving::<LocksServer<LockService>>().await;
+    health.set_serving::<ClusterServer<ClusterService>>().await;
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(crate::wire::PUBLIC_DESCRIPTORS)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .build_v1()
+        .expect("the descriptors were made by the build");
+    let incoming = TcpListenerStream::new(listener);
+    tonic::transport::Server::builder()
+        .tcp_nodelay(true)
+        .http2_keepalive_interval(Some(std::time::Duration::from_secs(10)))
+        .http2_keepalive_timeout(Some(std::time::Duration::from_secs(10)))
+        .add_service(peers.into_server())
+        .add_service(SessionsServer::new(SessionService(Arc::clone(&node))))
+        .add_service(LocksServer::new(LockService(Arc::clone(&node))))
+        .add_service(ClusterServer::new(ClusterService(node)))
+        .add_service(health_service)
+        .add_service(reflection)
+        .serve_with_incoming_shutdown(incoming, stop)
+        .await
+}
+
+/// Forms the cluster, then names the authority: whoever leads first proposes the
+/// identity that the bootstrap gave every folder. A second proposal is refused by the
+/// rules.
+async fn form(
+    config: NodeConfig,
+    home: Arc<dyn Home>,
+    replica: Replica,
+    authority: Arc<Authority>,
+) -> Result<ClusterId, BootstrapError> {
+    let (members, timing) = (config.members.clone(), config.timing.clone());
+    let cluster = Bootstrap { home, members, timing, bind: None }.run(&replica).await?;
+    let named = || authority.lock().table.cluster().is_some();
+    let mut leadership = replica.leadership();
+    while !named() {
+        if leadership.borrow_and_update().here {
+            let (token_floor, limits) = (config.token_floor, config.limits);
+            let bootstrap = BootstrapCommand { cluster, token_floor, limits };
+            let bootstrap = EncodedCommand(encode_command(&Command::Bootstrap(bootstrap)));
+            let _again = replica.propose(bootstrap).await;
+        }
+        let news = tokio::time::timeout(config.timing.heartbeat, leadership.changed()).await;
+        if matches!(news, Ok(Err(_))) {
+            break; // the replica has stopped
+        }
+    }
+    Ok(cluster)
+}
+
+/// The data folder as peers ask about it.
+struct Folder(Storage);
+
+impl Home for Folder {
+    fn identity(&self) -> Identity {
+        let identity = self.0.identity();
+        Identity { node: identity.node_id, incarnation: identity.incarnation }
+    }
+
+    fn cluster(&self) -> Option<ClusterId> {
+        self.0.cluster()
+    }
+
+    fn adopt_cluster(&self, cluster: ClusterId) -> BoxFuture<'_, io::Result<()>> {
+        Box::pin(async move { self.0.adopt_cluster(cluster).await.map_err(io::Error::other) })
+    }
+}

@@ -1,0 +1,11 @@
+//! The client against a scripted authority: what it does when replies are lost,
+//! links go dark, nodes change their minds and the application lets go.
+#![cfg(feature = "client")]
+
+mod authority;
+mod chaos;
+mod lease;
+mod node;
+mod requests;
+mod routes;
+mod table;

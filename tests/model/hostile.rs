@@ -1,0 +1,121 @@
+//! Commands that the edge would never let through. Whatever a log holds, the table
+//! neither panics nor breaks an invariant: a replica that fell over an entry would fall
+//! over it again after every restart.
+
+use std::collections::BTreeMap;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use ringfence::locks::{
+    Bootstrap, Claim, ClusterId, Command, Header, Limits, Millis, Mode, Overdue, OwnerId,
+    RequestId, ResourceName, SessionId, Switches, Term, Token, Wait, WaitId,
+};
+
+use crate::checked::Checked;
+use crate::random::config;
+
+proptest! {
+    #![proptest_config(config(400))]
+
+    #[test]
+    fn no_command_panics_or_breaks_an_invariant(commands in vec(command(), 1..80)) {
+        let mut table = Checked::new(Switches::default());
+        let labels = BTreeMap::new();
+        let owner = OwnerId::new([0; 16]);
+        table.apply(Some(Command::Bootstrap(bootstrap(0, 3))));
+        table.apply(Some(Command::OpenSession { owner, ttl: Millis(1_000), labels }));
+        for (n, command) in (1..).zip(commands) {
+            table.set_term(Term(1 + n / 10));
+            let what = format!("{command:?}");
+            table.apply(Some(command));
+            if let Err(wrong) = table.check() {
+                return Err(TestCaseError::fail(format!("{what}: {wrong}")));
+            }
+        }
+        prop_assert_eq!(table.replayed(), table.table().state_hash());
+    }
+}
+
+/// Any number, and often a small one or the largest.
+fn number() -> impl Strategy<Value = u64> {
+    prop_oneof![8 => 1..8_u64, 1 => any::<u64>().prop_map(|n| n.max(1)), 1 => Just(u64::MAX)]
+}
+
+fn request() -> impl Strategy<Value = RequestId> {
+    number().prop_map(|n| RequestId::new(n).expect("1 or more"))
+}
+
+fn session() -> impl Strategy<Value = SessionId> {
+    prop_oneof![4 => 2..6_u64, 1 => number(), 1 => Just(0)].prop_map(SessionId)
+}
+
+fn owner() -> impl Strategy<Value = OwnerId> {
+    (0..3_u8).prop_map(|n| OwnerId::new([n; 16]))
+}
+
+fn token() -> impl Strategy<Value = Token> {
+    number().prop_map(|n| Token::new(n.min(Token::MAX)).expect("within the bounds"))
+}
+
+fn name() -> impl Strategy<Value = ResourceName> {
+    (0..3_u8).prop_map(|n| ResourceName::new(&format!("r{n}")).expect("a good name"))
+}
+
+/// `oldest_outstanding` above the id, its own id answered, more answered than allowed.
+fn header() -> impl Strategy<Value = Header> {
+    let answered = prop_oneof![3 => vec(request(), 0..3), 1 => vec(request(), 60..90)];
+    (owner(), session(), request(), request(), answered).prop_map(
+        |(owner, session, id, oldest_outstanding, answered)| Header {
+            owner,
+            session,
+            id,
+            oldest_outstanding,
+            answered,
+        },
+    )
+}
+
+/// Names in any order, repeated, or none at all.
+fn claim() -> impl Strategy<Value = Claim> {
+    vec(name(), 0..5).prop_map(|names| Claim { names, mode: Mode::Exclusive })
+}
+
+fn bootstrap(token_floor: u64, most: u64) -> Bootstrap {
+    let limits = Limits {
+        ttl_min: Millis(0),
+        ttl_max: Millis(u64::MAX),
+        sessions_max: most,
+        places_per_session_max: most,
+        waiters_per_resource_max: most,
+    };
+    Bootstrap { cluster: ClusterId::new([0; 16]), token_floor, limits }
+}
+
+fn command() -> impl Strategy<Value = Command> {
+    let millis = || number().prop_map(Millis);
+    let wait = prop_oneof![Just(Wait::Try), millis().prop_map(Wait::UpTo)];
+    let wait_id = (session(), request()).prop_map(|(session, request)| WaitId { session, request });
+    let overdue = (session(), number()).prop_map(|(session, seen)| Overdue { session, seen });
+    prop_oneof![
+        1 => (number(), 0..3_u64).prop_map(|(floor, most)| Command::Bootstrap(bootstrap(floor, most))),
+        4 => (owner(), millis()).prop_map(|(owner, ttl)| Command::OpenSession {
+            owner,
+            ttl,
+            labels: BTreeMap::new()
+        }),
+        1 => (owner(), session())
+            .prop_map(|(owner, session)| Command::CloseSession { owner, session }),
+        2 => (header(), millis()).prop_map(|(header, ttl)| Command::SetTtl { header, ttl }),
+        1 => vec(session(), 0..4).prop_map(|sessions| Command::MarkSeen { sessions }),
+        9 => (header(), claim(), wait)
+            .prop_map(|(header, claim, wait)| Command::Acquire { header, claim, wait }),
+        4 => (header(), prop_oneof![request().boxed(), Just(RequestId::FIRST).boxed()])
+            .prop_map(|(header, target)| Command::Cancel { header, target }),
+        // Cancels itself.
+        1 => header().prop_map(|header| Command::Cancel { target: header.id, header }),
+        4 => (header(), name(), token())
+            .prop_map(|(header, resource, token)| Command::Release { header, resource, token }),
+        1 => vec(overdue, 0..4).prop_map(|sessions| Command::ExpireSessions { sessions }),
+        2 => vec(wait_id, 0..4).prop_map(|waits| Command::ExpireWaits { waits }),
+    ]
+}
