@@ -56,9 +56,10 @@ impl Entry<'_> {
         contents.number(2, ttl.0);
         self.ttl_in_bounds(ttl)?;
         self.request(header, contents.fingerprint(), 1, |entry| {
-            entry.touch(RowKey::Session(header.session));
-            entry.session(header.session).row.ttl = ttl;
-            entry.see(header.session);
+            let session = entry.acting_session(header);
+            entry.touch(RowKey::Session(session));
+            entry.session(session).row.ttl = ttl;
+            entry.see(session);
             Ok(Done::TtlSet { ttl })
         })
     }

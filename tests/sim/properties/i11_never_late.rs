@@ -1,0 +1,146 @@
+//! [I11] Never late without bound: a session ends within its ttl of the last of
+//!
+//! - the arrival of its last renewal, and
+//! - on the node that then leads: its restart, its snapshot install, and its applying
+//!   of the first entry after the term in which the session was last seen;
+//!
+//! added to that stalls, time without a leader that can commit, and one commit.
+
+use std::collections::BTreeMap;
+
+use ringfence::locks::{EndCause, Happened, LockTable, SessionId, SessionRow, Term};
+
+use crate::log::Committed;
+use crate::shell::USUAL;
+use crate::time::{MS, Micros};
+
+const NODES_MAX: usize = 5;
+/// What one commit may take in this network, with proposals that stay in a queue or
+/// are lost on the way and are made again.
+const COMMIT_MAX: Micros = 4500 * MS;
+/// How long after the quiet time has begun a dead owner's session may live on.
+const QUIET_MAX: Micros = 3800 * MS;
+
+#[derive(Default)]
+pub struct NeverLate {
+    /// Time without a leader that can commit, so far.
+    unserved: Micros,
+    /// By how much stalls have moved the deadlines on each node, so far.
+    stalled: [Micros; NODES_MAX],
+    arrived: BTreeMap<SessionId, Stamp>,
+    restarted: [Stamp; NODES_MAX],
+    installed: [Stamp; NODES_MAX],
+    /// By the term of the entry before, when each node applied the first of a term.
+    term_began: [BTreeMap<Term, Stamp>; NODES_MAX],
+    marks: BTreeMap<(u64, SessionId), (Mark, Micros)>,
+}
+
+/// A moment, and what had been counted by then.
+#[derive(Clone, Copy, Default)]
+struct Stamp {
+    at: Micros,
+    unserved: Micros,
+    stalled: [Micros; NODES_MAX],
+}
+
+/// A leader marked a session expiring, after a round that began then.
+#[derive(Clone, Copy)]
+pub struct Mark {
+    pub node: usize,
+    pub term: u64,
+    pub began: Micros,
+    pub now: Micros,
+}
+
+impl NeverLate {
+    pub fn unserved(&mut self, passed: Micros) {
+        self.unserved += passed;
+    }
+
+    pub fn stalled(&mut self, node: usize, by: Micros) {
+        self.stalled[node] += by;
+    }
+
+    pub fn arrived(&mut self, session: SessionId, now: Micros) {
+        self.arrived.insert(session, self.stamp(now));
+    }
+
+    pub fn restarted(&mut self, node: usize, now: Micros) {
+        self.restarted[node] = self.stamp(now);
+    }
+
+    pub fn installed(&mut self, node: usize, now: Micros) {
+        self.installed[node] = self.stamp(now);
+    }
+
+    pub fn term_began(&mut self, node: usize, previous: Term, now: Micros) {
+        let stamp = self.stamp(now);
+        self.term_began[node].insert(previous, stamp);
+    }
+
+    fn stamp(&self, at: Micros) -> Stamp {
+        Stamp { at, unserved: self.unserved, stalled: self.stalled }
+    }
+
+    /// Not marked later than the formula says.
+    pub fn marked(
+        &mut self,
+        session: SessionId,
+        row: &SessionRow,
+        mark: Mark,
+    ) -> Result<(), String> {
+        self.marks.insert((mark.term, session), (mark, self.unserved));
+        let node = mark.node;
+        let seen = self.term_began[node].get(&row.seen.term).copied();
+        let arrived = self.arrived.get(&session).copied();
+        let since = arrived.into_iter().chain(seen);
+        let since = since.chain([self.restarted[node], self.installed[node]]);
+        let slowest = row.ttl.0 * MS * 1004 / 1000;
+        let bound = since.map(|from| {
+            let stalled = (self.stalled[node] - from.stalled[node]) * 1005 / 1000;
+            from.at + slowest + stalled + (self.unserved - from.unserved)
+        });
+        let bound = bound.max().unwrap_or(0) + USUAL.as_micros() as Micros + 5 * MS;
+        if mark.began <= bound {
+            return Ok(());
+        }
+        let over = mark.began - bound;
+        Err(format!("{session} was marked on n{node} {over} us later than the formula says"))
+    }
+
+    /// An expiry is committed soon after its mark.
+    pub fn committed(&mut self, seen: &Committed<'_>) -> Result<(), String> {
+        for event in &seen.effects.events {
+            let Happened::Ended { session, cause } = event.what else { continue };
+            self.arrived.remove(&session);
+            if cause != EndCause::Expired {
+                continue;
+            }
+            let Some((mark, unserved)) = self.marks.get(&(seen.at.term.0, session)) else {
+                return Err(format!("{session} expired and was not marked in that term"));
+            };
+            let took = seen.now - mark.began;
+            if took > COMMIT_MAX + (self.unserved - unserved) {
+                return Err(format!("the expiry of {session} took {took} us"));
+            }
+        }
+        Ok(())
+    }
+
+    /// At the end of a quiet time no session of a dead owner is left.
+    pub fn finish(
+        &self,
+        now: Micros,
+        table: &LockTable,
+        alive: &[SessionId],
+    ) -> Result<(), String> {
+        let dead = table.sessions_after(SessionId(0)).map(|view| view.row.session);
+        for session in dead.filter(|session| !alive.contains(session)) {
+            let since = self.arrived.get(&session).map_or(0, |stamp| stamp.at);
+            if since.max(crate::faults::QUIET) + QUIET_MAX < now {
+                return Err(format!("{session} of a dead owner lives, last renewed at {since} us"));
+            }
+        }
+        Ok(())
+    }
+}
