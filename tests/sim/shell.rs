@@ -338,10 +338,14 @@ impl Shell {
         }
         if let Some(Command::ExpireSessions { sessions }) = command {
             self.leases.expiry_applied(sessions.iter().map(|overdue| overdue.session));
-            let settled = |renewal: &Arrived| sessions.iter().any(|o| o.session == renewal.session);
-            let (again, held) = self.held.drain(..).partition(settled);
+            let settled = |held: &Arrived| sessions.iter().any(|o| o.session == held.session);
+            let (again, held): (Vec<_>, _) = self.held.drain(..).partition(settled);
             self.held = held;
-            self.arrived.extend::<Vec<_>>(again);
+            // Their round was confirmed in this term; they are served before anyone is
+            // marked anew.
+            if let Some(term) = self.leases.leading() {
+                again.into_iter().for_each(|renewal| self.answer(renewal, table, term));
+            }
         }
         self.wake_calls(effects);
     }

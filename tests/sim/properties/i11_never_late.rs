@@ -27,21 +27,17 @@ pub struct NeverLate {
     unserved: Micros,
     /// By how much stalls have moved the deadlines on each node, so far.
     stalled: [Micros; NODES_MAX],
-    arrived: BTreeMap<SessionId, Stamp>,
-    restarted: [Stamp; NODES_MAX],
-    installed: [Stamp; NODES_MAX],
+    arrived: BTreeMap<SessionId, (Micros, [Reach; NODES_MAX])>,
+    restarted: [Reach; NODES_MAX],
+    installed: [Reach; NODES_MAX],
     /// By the term of the entry before, when each node applied the first of a term.
-    term_began: [BTreeMap<Term, Stamp>; NODES_MAX],
+    term_began: [BTreeMap<Term, Reach>; NODES_MAX],
     marks: BTreeMap<(u64, SessionId), (Mark, Micros)>,
 }
 
-/// A moment, and what had been counted by then.
-#[derive(Clone, Copy, Default)]
-struct Stamp {
-    at: Micros,
-    unserved: Micros,
-    stalled: [Micros; NODES_MAX],
-}
+/// A moment less what had been added by then: how far it reaches is this plus what
+/// has been added since, whatever that is. So the greatest reaches farthest, for good.
+type Reach = i64;
 
 /// A leader marked a session expiring, after a round that began then.
 #[derive(Clone, Copy)]
@@ -49,7 +45,6 @@ pub struct Mark {
     pub node: usize,
     pub term: u64,
     pub began: Micros,
-    pub now: Micros,
 }
 
 impl NeverLate {
@@ -61,25 +56,32 @@ impl NeverLate {
         self.stalled[node] += by;
     }
 
+    /// A stall that is under way when an entry sees a session counts whole: it is
+    /// known only when it is over, and moves that deadline too.
     pub fn arrived(&mut self, session: SessionId, now: Micros) {
-        self.arrived.insert(session, self.stamp(now));
+        let reach = self.stalled.map(|stalled| now as i64 - (stalled + self.unserved) as i64);
+        let known = self.arrived.entry(session).or_insert((now, reach));
+        known.0 = now;
+        for (farthest, reach) in known.1.iter_mut().zip(reach) {
+            *farthest = reach.max(*farthest);
+        }
     }
 
     pub fn restarted(&mut self, node: usize, now: Micros) {
-        self.restarted[node] = self.stamp(now);
+        self.restarted[node] = self.reach(node, now);
     }
 
     pub fn installed(&mut self, node: usize, now: Micros) {
-        self.installed[node] = self.stamp(now);
+        self.installed[node] = self.reach(node, now);
     }
 
     pub fn term_began(&mut self, node: usize, previous: Term, now: Micros) {
-        let stamp = self.stamp(now);
-        self.term_began[node].insert(previous, stamp);
+        let reach = self.reach(node, now);
+        self.term_began[node].insert(previous, reach);
     }
 
-    fn stamp(&self, at: Micros) -> Stamp {
-        Stamp { at, unserved: self.unserved, stalled: self.stalled }
+    fn reach(&self, node: usize, now: Micros) -> Reach {
+        now as i64 - (self.stalled[node] + self.unserved) as i64
     }
 
     /// Not marked later than the formula says.
@@ -92,19 +94,16 @@ impl NeverLate {
         self.marks.insert((mark.term, session), (mark, self.unserved));
         let node = mark.node;
         let seen = self.term_began[node].get(&row.seen.term).copied();
-        let arrived = self.arrived.get(&session).copied();
+        let arrived = self.arrived.get(&session).map(|(_, reach)| reach[node]);
         let since = arrived.into_iter().chain(seen);
-        let since = since.chain([self.restarted[node], self.installed[node]]);
-        let slowest = row.ttl.0 * MS * 1004 / 1000;
-        let bound = since.map(|from| {
-            let stalled = (self.stalled[node] - from.stalled[node]) * 1005 / 1000;
-            from.at + slowest + stalled + (self.unserved - from.unserved)
-        });
-        let bound = bound.max().unwrap_or(0) + USUAL.as_micros() as Micros + 5 * MS;
-        if mark.began <= bound {
+        let farthest = since.chain([self.restarted[node], self.installed[node]]).max();
+        let added = (self.stalled[node] + self.unserved) as i64;
+        let slowest = (row.ttl.0 * MS * 1004 / 1000) as i64;
+        let round = USUAL.as_micros() as i64 + 5 * MS as i64;
+        let over = mark.began as i64 - (farthest.unwrap_or(0) + added + slowest + round);
+        if over <= 0 {
             return Ok(());
         }
-        let over = mark.began - bound;
         Err(format!("{session} was marked on n{node} {over} us later than the formula says"))
     }
 
@@ -136,7 +135,7 @@ impl NeverLate {
     ) -> Result<(), String> {
         let dead = table.sessions_after(SessionId(0)).map(|view| view.row.session);
         for session in dead.filter(|session| !alive.contains(session)) {
-            let since = self.arrived.get(&session).map_or(0, |stamp| stamp.at);
+            let since = self.arrived.get(&session).map_or(0, |(at, _)| *at);
             if since.max(crate::faults::QUIET) + QUIET_MAX < now {
                 return Err(format!("{session} of a dead owner lives, last renewed at {since} us"));
             }

@@ -158,7 +158,7 @@ pub fn marked(
     };
     world.check("I2", served);
     let Some(row) = row else { return };
-    let mark = i11_never_late::Mark { node, term, began, now: world.now };
+    let mark = i11_never_late::Mark { node, term, began };
     let verdict = world.properties.late.marked(overdue.session, &row, mark);
     world.check("I11", verdict);
 }
