@@ -4,7 +4,9 @@
 //! - on the node that then leads: its restart, its snapshot install, and its applying
 //!   of the first entry after the term in which the session was last seen;
 //!
-//! added to that stalls, time without a leader that can commit, and one commit.
+//! added to that stalls, time without a leader that can commit, and one commit. A
+//! leader that finds a session overdue when it takes up its term, because the one
+//! before it had more time to give, ends it at once.
 
 use std::collections::BTreeMap;
 
@@ -30,6 +32,8 @@ pub struct NeverLate {
     arrived: BTreeMap<SessionId, (Micros, [Reach; NODES_MAX])>,
     restarted: [Reach; NODES_MAX],
     installed: [Reach; NODES_MAX],
+    /// When it last applied a first entry of a term: before that it did not lead.
+    leads: [Reach; NODES_MAX],
     /// By the term of the entry before, when each node applied the first of a term.
     term_began: [BTreeMap<Term, Reach>; NODES_MAX],
     marks: BTreeMap<(u64, SessionId), (Mark, Micros)>,
@@ -78,6 +82,7 @@ impl NeverLate {
     pub fn term_began(&mut self, node: usize, previous: Term, now: Micros) {
         let reach = self.reach(node, now);
         self.term_began[node].insert(previous, reach);
+        self.leads[node] = reach;
     }
 
     fn reach(&self, node: usize, now: Micros) -> Reach {
@@ -94,22 +99,30 @@ impl NeverLate {
         self.marks.insert((mark.term, session), (mark, self.unserved));
         let node = mark.node;
         let seen = self.term_began[node].get(&row.seen.term).copied();
-        let arrived = self.arrived.get(&session).map(|(_, reach)| reach[node]);
-        let since = arrived.into_iter().chain(seen);
+        let Some((_, arrived)) = self.arrived.get(&session) else {
+            return Ok(()); // it has ended: a deposed leader that does not know it
+        };
+        let since = seen.into_iter().chain([arrived[node]]);
         let farthest = since.chain([self.restarted[node], self.installed[node]]).max();
         let added = (self.stalled[node] + self.unserved) as i64;
         let slowest = (row.ttl.0 * MS * 1004 / 1000) as i64;
         let round = USUAL.as_micros() as i64 + 5 * MS as i64;
-        let over = mark.began as i64 - (farthest.unwrap_or(0) + added + slowest + round);
+        let reach = (farthest.unwrap_or(0) + slowest).max(self.leads[node]);
+        let over = mark.began as i64 - (reach + added + round);
         if over <= 0 {
             return Ok(());
         }
-        Err(format!("{session} was marked on n{node} {over} us later than the formula says"))
+        let (at, term) = (mark.began, mark.term);
+        let where_and_when = format!("on n{node} in term {term} by a round of {at} us");
+        Err(format!("{session} was marked {where_and_when}, {over} us later than the formula says"))
     }
 
     /// An expiry is committed soon after its mark.
     pub fn committed(&mut self, seen: &Committed<'_>) -> Result<(), String> {
         for event in &seen.effects.events {
+            if let Happened::Opened { session } = event.what {
+                self.arrived(session, seen.now);
+            }
             let Happened::Ended { session, cause } = event.what else { continue };
             self.arrived.remove(&session);
             if cause != EndCause::Expired {

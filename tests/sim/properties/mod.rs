@@ -69,10 +69,10 @@ impl Properties {
         self.stale.committed(seen).map_err(of("I5"))?;
         self.once.committed(seen).map_err(of("I6"))?;
         self.late.committed(seen).map_err(of("I11"))?;
-        match seen.table.check().first().filter(|_| whole) {
-            Some(wrong) => Err(Violation { property: "check", what: wrong.clone() }),
-            None => Ok(()),
+        if whole && let Some(wrong) = seen.table.check().first() {
+            return Err(Violation { property: "check", what: wrong.clone() });
         }
+        Ok(())
     }
 
     /// A renewal arrived at a leader, or a leader applied an entry that saw the
