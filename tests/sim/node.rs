@@ -276,6 +276,11 @@ impl Node {
         let now = self.clock.at(world.now);
         self.shell.leases.observe(&effects.facts, now);
         self.observed(world, &effects.facts, entry.term);
+        if let Some(Command::ExpireSessions { sessions }) = &entry.command {
+            for overdue in sessions {
+                world.properties.late.spared(self.id, overdue.session, world.now);
+            }
+        }
         let purpose = self.purposes.remove(&index);
         let purpose = purpose.filter(|(term, _)| *term == entry.term).map(|(_, why)| why);
         self.shell.applied(entry.command.as_ref(), purpose, &effects, &self.table);

@@ -6,7 +6,9 @@
 //!
 //! added to that stalls, time without a leader that can commit, and one commit. A
 //! leader that finds a session overdue when it takes up its term, because the one
-//! before it had more time to give, ends it at once.
+//! before it had more time to give, ends it at once. A session that was seen while an
+//! expiry of it was on its way keeps its mark until that has its outcome: a second
+//! commit.
 
 use std::collections::BTreeMap;
 
@@ -34,6 +36,8 @@ pub struct NeverLate {
     installed: [Reach; NODES_MAX],
     /// When it last applied a first entry of a term: before that it did not lead.
     leads: [Reach; NODES_MAX],
+    /// When it last applied an expiry that spared the session.
+    spared: [BTreeMap<SessionId, Reach>; NODES_MAX],
     /// By the term of the entry before, when each node applied the first of a term.
     term_began: [BTreeMap<Term, Reach>; NODES_MAX],
     marks: BTreeMap<(u64, SessionId), (Mark, Micros)>,
@@ -85,6 +89,11 @@ impl NeverLate {
         self.leads[node] = reach;
     }
 
+    pub fn spared(&mut self, node: usize, session: SessionId, now: Micros) {
+        let reach = self.reach(node, now);
+        self.spared[node].insert(session, reach);
+    }
+
     fn reach(&self, node: usize, now: Micros) -> Reach {
         now as i64 - (self.stalled[node] + self.unserved) as i64
     }
@@ -108,6 +117,7 @@ impl NeverLate {
         let slowest = (row.ttl.0 * MS * 1004 / 1000) as i64;
         let round = USUAL.as_micros() as i64 + 5 * MS as i64;
         let reach = (farthest.unwrap_or(0) + slowest).max(self.leads[node]);
+        let reach = self.spared[node].get(&session).map_or(reach, |spared| reach.max(*spared));
         let over = mark.began as i64 - (reach + added + round);
         if over <= 0 {
             return Ok(());
