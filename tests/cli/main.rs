@@ -4,10 +4,14 @@
 #![allow(clippy::unwrap_used, reason = "in a test a failed unwrap is the report")]
 
 mod authority;
+#[path = "../support/cluster.rs"]
+#[allow(dead_code, reason = "other tests use more of it")]
+mod cluster;
 mod codes;
 mod ends;
 mod lease;
 mod reads;
+mod real;
 mod run;
 mod service;
 mod signals;

@@ -61,7 +61,7 @@ fn list_reads_all_pages_and_keeps_to_its_prefix() {
     assert_eq!(resources[2_500]["resource"], "other");
     let table = done(at(&authority, &["list", "job/"])).out;
     assert_eq!(table.lines().count(), 1 + 2_500);
-    assert!(table.starts_with("NAME       TOKEN   WAITING   HOST"), "{:.60}", table);
+    assert!(table.starts_with("NAME       TOKEN   WAITING   HOST"), "{table:.60}");
     assert!(table.ends_with("\njob/2499   2500    0         -      -     -         -\n"));
     let none = done(at(&authority, &["list", "none/", "--stale"])).out;
     assert_eq!(none, "nothing is held or waited for under none/\n");

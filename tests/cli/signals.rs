@@ -1,5 +1,6 @@
 //! Signals that the wrapper is sent.
 
+use std::io::Write;
 use std::process::Stdio;
 
 use nix::sys::signal::Signal;
@@ -80,4 +81,20 @@ fn a_reader_that_has_gone_is_no_error() {
     drop(list.stdout.take());
     let ended = finish(list);
     assert_eq!((ended.code, ended.err.as_str()), (0, ""));
+}
+
+#[test]
+fn the_command_has_the_terminal() {
+    let authority = Authority::start();
+    let lock = "lock -q n -- sh -c 'read -r word; echo got $word; exit 5'";
+    let lock = format!("{} {lock}", env!("CARGO_BIN_EXE_ringfence"));
+    let mut script = std::process::Command::new("script");
+    script.args(["-qec", &lock, "/dev/null"]).env("RINGFENCE_ENDPOINTS", &authority.address);
+    script.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut script = script.spawn().unwrap();
+    let mut keyboard = script.stdin.take().unwrap();
+    keyboard.write_all(b"hello\n").unwrap();
+    let ended = finish(script);
+    assert!(ended.out.contains("got hello"), "{ended:?}");
+    assert_eq!(ended.code, 5);
 }
