@@ -226,7 +226,11 @@ impl Table {
             session: holder.session,
             request: holder.request,
             granted_at: Some(v1::Revision { index: holder.at, ordinal: 0 }),
-            labels: self.sessions.get(&holder.session).map(|s| s.labels.clone()).unwrap_or_default(),
+            labels: self
+                .sessions
+                .get(&holder.session)
+                .map(|s| s.labels.clone())
+                .unwrap_or_default(),
         }
     }
 }
@@ -393,7 +397,7 @@ impl Rules {
             session: *id,
             ttl_ms: u64::try_from(session.ttl.as_millis()).unwrap(),
             labels: session.labels.clone(),
-            grants: table.holders.values().filter(|holder| holder.session == *id).count() as u32,
+            grants: table.holders.values().map(|holder| u32::from(holder.session == *id)).sum(),
             waits: 0,
         };
         let sessions = above.by_ref().take(m.limit as usize).map(view).collect();
