@@ -173,6 +173,7 @@ fn parts(
         timing: config.timing.clone(),
         limits: LogLimits::default(),
         members: config.members.clone(),
+        bind: None,
         log: storage.log(),
         machine,
         snapshots: RowTransfer,
@@ -220,7 +221,7 @@ async fn form(
     authority: Arc<Authority>,
 ) -> Result<ClusterId, BootstrapError> {
     let (members, timing) = (config.members.clone(), config.timing.clone());
-    let cluster = Bootstrap { home, members, timing }.run(&replica).await?;
+    let cluster = Bootstrap { home, members, timing, bind: None }.run(&replica).await?;
     let named = || authority.lock().table.cluster().is_some();
     let mut leadership = replica.leadership();
     while !named() {

@@ -271,6 +271,11 @@ impl Leases {
         self.sessions.get(&session).map(|lease| lease.deadline + self.stalled)
     }
 
+    /// By how much stalls have moved every deadline so far.
+    pub const fn stalled(&self) -> Duration {
+        self.stalled
+    }
+
     /// How many sessions have a deadline.
     pub fn len(&self) -> usize {
         self.sessions.len()

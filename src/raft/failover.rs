@@ -16,6 +16,7 @@ use openraft::async_runtime::WatchReceiver;
 use openraft::raft::TransferLeaderRequest;
 use openraft::storage::RaftStateMachine;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tonic::Streaming;
 
 use super::network::link::{Lane, Links};
@@ -126,7 +127,7 @@ async fn open(
 }
 
 /// Gives up the lease on the lost leader and asks for pre-votes until there is
-/// another vote, or long enough for the election timeout to take over.
+/// another leader, or long enough for the election timeout to take over.
 async fn stand<SM>(raft: &Raft<TypeConfig, SM>, lost: Vote, leader: u64)
 where
     SM: RaftStateMachine<TypeConfig>,
@@ -144,15 +145,28 @@ where
     }
     let rank = u32::try_from(rank).unwrap_or(u32::MAX);
     let rounds = u32::try_from(voters.len()).unwrap_or(u32::MAX);
-    let jitter = Duration::from_micros(rand::random_range(0..2_000));
-    tokio::time::sleep(NOTICE + STAGGER.saturating_mul(rank) + jitter).await;
-    let patience = Duration::from_millis(raft.config().election_timeout_max);
-    let until = tokio::time::Instant::now() + patience;
-    while metrics.borrow_watched().vote == lost && tokio::time::Instant::now() < until {
+    tokio::time::sleep(NOTICE + STAGGER.saturating_mul(rank) + jitter(2)).await;
+    let until = Instant::now() + Duration::from_millis(raft.config().election_timeout_max);
+    let mut again = AGAIN.saturating_mul(rounds);
+    while Instant::now() < until && !replaced(raft, lost) {
         if raft.trigger().elect(true).await.is_err() {
             return;
         }
-        let jitter = Duration::from_micros(rand::random_range(0..10_000));
-        tokio::time::sleep(AGAIN.saturating_mul(rounds) + jitter).await;
+        // Votes may have been split, or a disk may be slow: try again, ever later.
+        tokio::time::sleep(again + jitter(30)).await;
+        again = again.saturating_mul(2);
     }
+}
+
+/// Whether another leader than the lost one is known.
+fn replaced<SM>(raft: &Raft<TypeConfig, SM>, lost: Vote) -> bool
+where
+    SM: RaftStateMachine<TypeConfig>,
+{
+    let vote = raft.server_metrics().borrow_watched().vote;
+    vote != lost && vote.committed
+}
+
+fn jitter(ms: u64) -> Duration {
+    Duration::from_micros(rand::random_range(0..ms * 1_000))
 }
