@@ -37,8 +37,7 @@ async fn work(nodes: Vec<Wire>, number: u64, stop: Arc<AtomicBool>) -> Vec<Told>
         }
         let resource = format!("job/{}", turn % NAMES);
         let (wait, header) = (Duration::from_secs(5), me.next());
-        let taken =
-            insist(&nodes, |node| take(node, header.clone(), resource.clone(), wait)).await;
+        let taken = insist(&nodes, |node| take(node, header.clone(), resource.clone(), wait)).await;
         let grant = taken.unwrap_or_else(|status| panic!("acquire {header:?}: {status:?}"));
         assert_eq!((grant.session, grant.request), (me.session, header.request_id));
         let (name, token) = (resource.clone(), grant.token);

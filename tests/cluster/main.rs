@@ -8,3 +8,5 @@ mod proxy;
 mod wire;
 
 mod failover;
+mod retries;
+mod waiting;

@@ -34,7 +34,8 @@ impl Proxy {
     pub async fn before(server: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it is bound").to_string();
-        let (gate, gated) = watch::channel(Gate { to_server: true, to_client: true, generation: 0 });
+        let (gate, gated) =
+            watch::channel(Gate { to_server: true, to_client: true, generation: 0 });
         let accepting = tokio::spawn(accept(listener, server.to_owned(), gated));
         Self { address, gate, accepting }
     }

@@ -200,10 +200,8 @@ impl Wire {
     pub async fn renew(&self, owner: &Owner) -> Result<v1::Renewed, Refused> {
         let message = v1::KeepAliveRequest { renewals: vec![owner.renewal(1)] };
         // Not ended by the client: a server that reads the end ends the stream.
-        let stream = tokio_stream::StreamExt::chain(
-            tokio_stream::once(message),
-            tokio_stream::pending(),
-        );
+        let stream =
+            tokio_stream::StreamExt::chain(tokio_stream::once(message), tokio_stream::pending());
         let answers = self.answer(self.sessions().keep_alive(self.request(stream))).await;
         let mut answers = answers.map_err(|status| Refused::by(&status))?;
         let answer = tokio::time::timeout(PATIENCE, answers.message()).await;

@@ -50,9 +50,8 @@ impl Cluster {
         let addresses = free_addresses(size);
         let listed = addresses.iter().map(|(id, address)| format!("{id}={address}"));
         let members = listed.collect::<Vec<_>>().join(",");
-        let nodes = addresses.into_iter().map(|(id, address)| {
-            (id, NodeProcess { address, child: None })
-        });
+        let nodes =
+            addresses.into_iter().map(|(id, address)| (id, NodeProcess { address, child: None }));
         Self {
             folder: tempfile::tempdir().expect("a temporary folder"),
             nodes: nodes.collect(),
@@ -145,9 +144,9 @@ impl Cluster {
     pub async fn ended(&mut self, id: u64) -> ExitStatus {
         let child = self.take(id);
         let log = || self.log(id);
-        ended(child).await.unwrap_or_else(|| {
-            panic!("node {id} did not stop within {PATIENCE:?}:\n{}", log())
-        })
+        ended(child)
+            .await
+            .unwrap_or_else(|| panic!("node {id} did not stop within {PATIENCE:?}:\n{}", log()))
     }
 
     /// Sends a signal (`STOP`, `CONT`, `TERM` …) to a node.
