@@ -366,11 +366,11 @@ impl Node {
                     let began = self.clock.when(began);
                     crate::properties::marked(world, self.id, term, overdue, row, began, unserved);
                 }
-                Order::Stalled(by) => {
+                Order::Stalled { by, until } => {
                     world.counts.add(Count::Stalls);
-                    let by = self.clock.truly(by);
+                    let (by, until) = (self.clock.truly(by), self.clock.when(until));
                     tell!(world, "n{} moves all deadlines by {by} us", self.id);
-                    world.properties.late.stalled(self.id, by);
+                    world.properties.late.stalled(self.id, until.saturating_sub(by), until);
                 }
                 Order::Count(what) => world.counts.add(what),
             }
