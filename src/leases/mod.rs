@@ -110,8 +110,9 @@ impl Leases {
         leases.switches = self.switches;
         if !self.switches.hold(Rule::SnapshotGivesFullTtl) {
             for (session, lease) in &self.sessions {
-                if leases.sessions.contains_key(session) {
-                    leases.set(*session, Lease { deadline: lease.deadline, ..*lease });
+                if let Some(fresh) = leases.sessions.get(session).copied() {
+                    let deadline = lease.deadline + self.stalled;
+                    leases.set(*session, Lease { deadline, ..fresh });
                 }
             }
         }

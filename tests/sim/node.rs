@@ -304,6 +304,9 @@ impl Node {
                         self.id
                     );
                 }
+                Fact::Seen { session, .. } if leads && !self.acts() => {
+                    world.properties.late.arrived_first(session, self.id, world.now);
+                }
                 Fact::Seen { session, .. } if leads => world.properties.arrived(session, world.now),
                 Fact::Seen { .. }
                 | Fact::Ended { .. }

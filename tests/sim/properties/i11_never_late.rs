@@ -8,7 +8,9 @@
 //! leader that finds a session overdue when it takes up its term, because the one
 //! before it had more time to give, ends it at once. A session that was seen while an
 //! expiry of it was on its way keeps its mark until that has its outcome: a second
-//! commit.
+//! commit. A stall counts from when it began, or from the last renewal if that came
+//! later; whole, if the renewal came between the first entry of the term and the
+//! first round.
 
 use std::collections::BTreeMap;
 
@@ -32,6 +34,9 @@ pub struct NeverLate {
     /// From when to when stalls moved the deadlines on each node.
     stalls: [Vec<(Micros, Micros)>; NODES_MAX],
     arrived: BTreeMap<SessionId, Stamp>,
+    /// Of those seen by a leader that did not act yet: where, and how many stalls had
+    /// moved its deadlines by then.
+    first_sight: BTreeMap<SessionId, (usize, usize)>,
     restarted: [Stamp; NODES_MAX],
     installed: [Stamp; NODES_MAX],
     /// When it last applied a first entry of a term: before that it did not lead.
@@ -69,6 +74,12 @@ impl NeverLate {
 
     pub fn arrived(&mut self, session: SessionId, now: Micros) {
         self.arrived.insert(session, self.stamp(now));
+    }
+
+    /// As [`NeverLate::arrived`], at a leader that has had no round yet.
+    pub fn arrived_first(&mut self, session: SessionId, node: usize, now: Micros) {
+        self.first_sight.insert(session, (node, self.stalls[node].len()));
+        self.arrived(session, now);
     }
 
     pub fn restarted(&mut self, node: usize, now: Micros) {
@@ -116,7 +127,10 @@ impl NeverLate {
         let seen = self.term_began[node].get(&row.seen.term);
         let last = seen.into_iter().chain(&of_node).map(|since| self.reach(node, *since)).max();
         let slowest = row.ttl.0 * MS * 1004 / 1000;
-        let bound = last.unwrap_or(0) + slowest;
+        let whole = self.first_sight.get(&session).filter(|(at, _)| *at == node);
+        let whole = whole.and_then(|(_, known)| self.stalls[node].get(*known));
+        let whole = whole.map_or(0, |(from, until)| until - from);
+        let bound = last.unwrap_or(0) + slowest + whole;
         let at_once = self.spared[node].get(&session).into_iter().chain([&self.leads[node]]);
         let at_once = at_once.map(|since| self.reach(node, *since)).max();
         let round = USUAL.as_micros() as Micros + 5 * MS;
