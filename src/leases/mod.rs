@@ -55,7 +55,7 @@ struct Lead {
     /// When the last confirmed round began: no deadline after it is acted on.
     confirmed: Moment,
     /// Sessions marked expiring, with the revision that every proposal of their
-    /// expiry names. A mark ends with an applied outcome or with the term. [I2]
+    /// expiry names. A mark ends with an applied outcome or with the term. (I2)
     expiring: BTreeMap<SessionId, u64>,
     /// Waits whose end is proposed.
     ending: BTreeSet<WaitId>,
@@ -145,7 +145,7 @@ impl Leases {
 
     /// Takes up the lead of a term; says whether it could. A leader acts only when
     /// it has applied the first entry of its own term: before that, the deadlines are
-    /// not re-based yet. [I2]
+    /// not re-based yet. (I2)
     pub fn lead(&mut self, term: Term, now: Moment) -> bool {
         if self.term != term && self.switches.hold(Rule::ActAfterFirstEntry) {
             return false;
@@ -214,7 +214,7 @@ impl Leases {
 
     /// Marks sessions whose time is up, at most `max`, and names them for an
     /// `ExpireSessions` entry. From here on they cannot be renewed; they end when the
-    /// entry is applied. Only time up to the last confirmed round counts. [I2]
+    /// entry is applied. Only time up to the last confirmed round counts. (I2)
     pub fn overdue(&mut self, now: Moment, max: usize) -> Vec<Overdue> {
         let postpone = self.switches.hold(Rule::StallsPostpone);
         let Some(lead) = &self.lead else { return Vec::new() };
