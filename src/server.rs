@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::TcpListenerStream;
 
-use crate::api::{ClusterService, LockService, Node, SessionService};
+use crate::api::{ClusterService, LockService, Node, SessionService, Written, WrittenNow};
 use crate::authority::Authority;
 use crate::config::NodeConfig;
 use crate::leader;
@@ -102,7 +102,9 @@ impl Server {
         let (replica, peers) = started.await.expect("starting does not panic")?;
         let renewals =
             leader::start(replica.clone(), Arc::clone(&authority), config.timing.heartbeat);
-        let node = Arc::new(Node::new(replica.clone(), Arc::clone(&authority), renewals));
+        let written = written(storage.clone());
+        let node = Node::new(replica.clone(), Arc::clone(&authority), renewals, written);
+        let node = Arc::new(node);
         let (stop, stopped) = oneshot::channel();
         let serving = tokio::spawn(serve(listener, node, peers, async {
             let _asked = stopped.await;
@@ -178,6 +180,19 @@ fn parts(
         machine,
         snapshots: RowTransfer,
     }
+}
+
+/// The disk's counts, for the services.
+fn written(storage: Storage) -> WrittenNow {
+    Box::new(move || {
+        let counters = storage.counters();
+        Written {
+            synced_writes: counters.synced_writes,
+            entries: counters.entries,
+            rows: counters.rows,
+            bytes: counters.bytes,
+        }
+    })
 }
 
 /// Serves peers and clients on one port until told to stop.

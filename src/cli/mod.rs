@@ -15,6 +15,7 @@ mod get;
 mod health;
 mod held;
 mod list;
+mod local;
 mod lock;
 mod output;
 mod serve;
@@ -101,6 +102,8 @@ enum Command {
     Version(version::Args),
     #[command(hide = true)]
     Warden(warden::Args),
+    #[command(hide = true)]
+    DemoWorker(demo::worker::Args),
 }
 
 /// Runs the command that the process was started with, and says how it ended: see
@@ -152,12 +155,13 @@ impl Cli {
             Command::Status(args) => block_on(status::run(to, format, args)),
             Command::Serve(args) => block_on(async { Ok(serve::run(args).await?) }),
             Command::Dev(args) => block_on(async { Ok(dev::run(args).await?) }),
-            Command::Demo(args) => block_on(async { Ok(demo::run(args).await?) }),
+            Command::Demo(args) => block_on(demo::run(format, args)),
             Command::Bench(args) => block_on(async { Ok(bench::run(args).await?) }),
             Command::Fence(args) => fence::run(&args),
             Command::Completions(args) => completions::run(&args),
             Command::Version(args) => version::run(format, &args),
             Command::Warden(args) => warden::run(&args),
+            Command::DemoWorker(args) => block_on(demo::worker::run(to, args)),
         }
     }
 }

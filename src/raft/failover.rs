@@ -8,6 +8,8 @@
 //! lives after all, the pre-vote fails at the voters that still hear it, and
 //! nothing is disturbed. No read relies on these leases; only elections do.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -39,6 +41,7 @@ pub(super) async fn run<SM>(
     raft: Raft<TypeConfig, SM>,
     links: Links,
     mut leadership: watch::Receiver<Leadership>,
+    presence: Arc<AtomicBool>,
 ) where
     SM: RaftStateMachine<TypeConfig>,
 {
@@ -49,11 +52,12 @@ pub(super) async fn run<SM>(
         let next = if other {
             tokio::select! {
                 changed = leadership.changed() => changed,
-                () = attend(&raft, &links, &leader) => leadership.changed().await,
+                () = attend(&raft, &links, &leader, &presence) => leadership.changed().await,
             }
         } else {
             leadership.changed().await
         };
+        presence.store(false, Ordering::Relaxed);
         if next.is_err() {
             return;
         }
@@ -62,8 +66,12 @@ pub(super) async fn run<SM>(
 
 /// Stays with one leader until its process is gone, and then acts on it. Returns
 /// only after that.
-async fn attend<SM>(raft: &Raft<TypeConfig, SM>, links: &Links, leader: &Leadership)
-where
+async fn attend<SM>(
+    raft: &Raft<TypeConfig, SM>,
+    links: &Links,
+    leader: &Leadership,
+    presence: &AtomicBool,
+) where
     SM: RaftStateMachine<TypeConfig>,
 {
     let (vote, id, member) = loop {
@@ -82,7 +90,9 @@ where
                     return stand(raft, vote, id).await;
                 }
                 known = Some(process);
+                presence.store(true, Ordering::Relaxed);
                 while let Ok(Some(_)) = stream.message().await {}
+                presence.store(false, Ordering::Relaxed);
             }
             None if known.is_some() => {
                 tracing::info!("the process of leader {id} (term {}) is gone", leader.term);

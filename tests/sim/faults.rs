@@ -55,6 +55,8 @@ pub enum Weather {
     Slow,
     /// Five nodes that often restart, apply late and install snapshots.
     Catching,
+    /// Every third proposal stays in a queue for up to 1.5 s.
+    Queueing,
 }
 
 /// The weather of one run.
@@ -97,6 +99,7 @@ impl Profile {
         };
         match weather {
             Weather::Mixed => {}
+            Weather::Queueing => drawn.queued = 330,
             Weather::Slow => {
                 drawn.nodes = 3;
                 (drawn.slow, drawn.slowest, drawn.faults) = (250, 2000 * MS, 12);

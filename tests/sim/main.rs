@@ -57,7 +57,7 @@ fn the_contract_as_written_holds_on_every_seed() {
     }
     let seeds = number("SIM_SEEDS").unwrap_or(SEEDS);
     let began = Instant::now();
-    let done = campaign(0, seeds, setup);
+    let done = campaign(seeds, setup);
     if let Some(failure) = &done.failure {
         panic!("{}", report(failure, setup));
     }
@@ -70,9 +70,9 @@ fn the_contract_as_written_holds_on_every_seed() {
 
 #[test]
 fn the_contract_as_written_holds_in_bad_weather() {
-    for weather in [Weather::Slow, Weather::Catching] {
+    for weather in [Weather::Slow, Weather::Catching, Weather::Queueing] {
         let setup = Setup { weather, ..Setup::default() };
-        let done = campaign(0, number("SIM_SEEDS").unwrap_or(SEEDS) / 20, setup);
+        let done = campaign(number("SIM_SEEDS").unwrap_or(SEEDS) / 20, setup);
         if let Some(failure) = &done.failure {
             panic!("{}", report(failure, setup));
         }

@@ -304,6 +304,9 @@ impl Node {
                         self.id
                     );
                 }
+                Fact::Seen { session, .. } if leads && !self.acts() => {
+                    world.properties.late.arrived_first(session, self.id, world.now);
+                }
                 Fact::Seen { session, .. } if leads => world.properties.arrived(session, world.now),
                 Fact::Seen { .. }
                 | Fact::Ended { .. }
@@ -366,11 +369,11 @@ impl Node {
                     let began = self.clock.when(began);
                     crate::properties::marked(world, self.id, term, overdue, row, began, unserved);
                 }
-                Order::Stalled(by) => {
+                Order::Stalled { by, until } => {
                     world.counts.add(Count::Stalls);
-                    let by = self.clock.truly(by);
+                    let (by, until) = (self.clock.truly(by), self.clock.when(until));
                     tell!(world, "n{} moves all deadlines by {by} us", self.id);
-                    world.properties.late.stalled(self.id, by);
+                    world.properties.late.stalled(self.id, until.saturating_sub(by), until);
                 }
                 Order::Count(what) => world.counts.add(what),
             }

@@ -97,8 +97,11 @@ pub enum Order {
         began: Moment,
         unserved: bool,
     },
-    /// For the checkers.
-    Stalled(Duration),
+    /// For the checkers: a stall that ended then moved all deadlines by this.
+    Stalled {
+        by: Duration,
+        until: Moment,
+    },
     Count(crate::counts::Count),
 }
 
@@ -210,7 +213,7 @@ impl Shell {
         self.leases.confirmed(term, round.began, USUAL);
         let stalled = self.leases.stalled() - before;
         if !stalled.is_zero() {
-            self.orders.push(Order::Stalled(stalled));
+            self.orders.push(Order::Stalled { by: stalled, until: round.began });
         }
         for renewal in round.renewals {
             self.answer(renewal, table, term);

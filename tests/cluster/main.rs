@@ -1,0 +1,12 @@
+//! Clusters of real processes: nodes are killed, frozen and cut off, replies are lost
+//! and clients die, and what the contract promises holds.
+#![cfg(feature = "server")]
+
+#[path = "../support/cluster.rs"]
+mod cluster;
+mod proxy;
+mod wire;
+
+mod failover;
+mod retries;
+mod waiting;
