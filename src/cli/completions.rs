@@ -24,9 +24,8 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     let whole = command();
     let shown = whole.get_subcommands().filter(|command| !command.is_hide_set());
-    let mut shown = clap::Command::new("ringfence")
-        .args(whole.get_arguments())
-        .subcommands(shown.cloned());
+    let mut shown =
+        clap::Command::new("ringfence").args(whole.get_arguments()).subcommands(shown.cloned());
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut shown, "ringfence", &mut script);
     output::text(&String::from_utf8_lossy(&script))?;
