@@ -11,6 +11,8 @@ export SEEDS ?= 20000
 CARGO := scripts/cargo
 BARE := --no-default-features
 CLIENT := --no-default-features --features client
+# The bare rung with rules that tests can switch off: the simulation and the counterexamples.
+SWITCHES := --profile sim --no-default-features --features switches
 CHECKS := fmt deny clippy doc
 
 .NOTPARALLEL:
@@ -27,6 +29,7 @@ demo: ## three nodes, a paused worker, a late write refused (DEST=postgres: on P
 test: ## all tests
 	@scripts/setup rust build postgres pgbouncer
 	@$(CARGO) test --locked
+	@$(CARGO) test --locked $(SWITCHES)
 
 verify: checks test ## what CI runs: format, lints, docs, licences, tests; changes nothing
 
@@ -42,7 +45,7 @@ fix: ## format, and take the lints' suggestions
 
 sim: ## the seeded simulation alone (SEEDS=n; needs no C++ compiler)
 	@scripts/setup rust
-	@$(CARGO) test --locked $(BARE) --test sim -- --nocapture
+	@SIM_SEEDS=$(SEEDS) $(CARGO) test --locked $(SWITCHES) --test sim -- --nocapture
 
 setup: ## install what the targets need, or name it
 	@scripts/setup rust build postgres pgbouncer deny
@@ -57,7 +60,7 @@ check-deny:
 
 check-clippy:
 	@scripts/setup rust build
-	$(CARGO) clippy --locked --all-targets $(BARE) -- -D warnings
+	$(CARGO) clippy --locked --all-targets $(BARE) --features switches -- -D warnings
 	$(CARGO) clippy --locked --all-targets $(CLIENT) -- -D warnings
 	$(CARGO) clippy --locked --all-targets -- -D warnings
 

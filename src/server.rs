@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::TcpListenerStream;
 
-use crate::api::{ClusterService, LockService, Node, SessionService};
+use crate::api::{ClusterService, LockService, Node, SessionService, Written, WrittenNow};
 use crate::authority::Authority;
 use crate::config::NodeConfig;
 use crate::leader;
@@ -102,7 +102,9 @@ impl Server {
         let (replica, peers) = started.await.expect("starting does not panic")?;
         let renewals =
             leader::start(replica.clone(), Arc::clone(&authority), config.timing.heartbeat);
-        let node = Arc::new(Node::new(replica.clone(), Arc::clone(&authority), renewals));
+        let written = written(storage.clone());
+        let node = Node::new(replica.clone(), Arc::clone(&authority), renewals, written);
+        let node = Arc::new(node);
         let (stop, stopped) = oneshot::channel();
         let serving = tokio::spawn(serve(listener, node, peers, async {
             let _asked = stopped.await;
@@ -173,10 +175,24 @@ fn parts(
         timing: config.timing.clone(),
         limits: LogLimits::default(),
         members: config.members.clone(),
+        bind: None,
         log: storage.log(),
         machine,
         snapshots: RowTransfer,
     }
+}
+
+/// The disk's counts, for the services.
+fn written(storage: Storage) -> WrittenNow {
+    Box::new(move || {
+        let counters = storage.counters();
+        Written {
+            synced_writes: counters.synced_writes,
+            entries: counters.entries,
+            rows: counters.rows,
+            bytes: counters.bytes,
+        }
+    })
 }
 
 /// Serves peers and clients on one port until told to stop.
@@ -220,7 +236,7 @@ async fn form(
     authority: Arc<Authority>,
 ) -> Result<ClusterId, BootstrapError> {
     let (members, timing) = (config.members.clone(), config.timing.clone());
-    let cluster = Bootstrap { home, members, timing }.run(&replica).await?;
+    let cluster = Bootstrap { home, members, timing, bind: None }.run(&replica).await?;
     let named = || authority.lock().table.cluster().is_some();
     let mut leadership = replica.leadership();
     while !named() {

@@ -26,7 +26,7 @@ impl Cluster for ClusterService {
 }
 
 fn status(node: &Node) -> v1::StatusResponse {
-    let raft = node.replica.status();
+    let (raft, written) = (node.replica.status(), (node.written)());
     let state = node.authority.lock();
     let (sessions, grants, waits) = state.table.counts();
     let leader = raft.leadership.leader.clone().unwrap_or_default();
@@ -51,6 +51,11 @@ fn status(node: &Node) -> v1::StatusResponse {
         waits: waits as u64,
         token: state.table.token(),
         quorum_ack_age_ms: raft.quorum_ack_age.map_or(0, whole_ms),
+        synced_writes: written.synced_writes,
+        written_entries: written.entries,
+        written_rows: written.rows,
+        written_bytes: written.bytes,
+        confirm_rounds: raft.confirm_rounds,
     }
 }
 

@@ -15,7 +15,7 @@ mod sessions;
 
 pub use cluster::ClusterService;
 pub use locks::LockService;
-pub use node::{ADMITTED_MAX, Node};
+pub use node::{ADMITTED_MAX, Node, Written, WrittenNow};
 pub use sessions::SessionService;
 
 pub use crate::wire::reason::NO_FORWARD;

@@ -28,15 +28,37 @@ pub struct Node {
     pub authority: Arc<Authority>,
     /// The way to the leader task.
     pub renewals: Renewals,
+    pub(super) written: WrittenNow,
     pub(super) leaders: Leaders,
     admission: Semaphore,
 }
 
+/// What the node has written to its disk since it was started.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Written {
+    /// Writes, each synced once.
+    pub synced_writes: u64,
+    /// Log entries in them.
+    pub entries: u64,
+    /// Rows of the table in them.
+    pub rows: u64,
+    /// Bytes of them all.
+    pub bytes: u64,
+}
+
+/// Reads the counts: the services do not see the disk itself.
+pub type WrittenNow = Box<dyn Fn() -> Written + Send + Sync>;
+
 impl Node {
     /// Puts the parts together.
-    pub fn new(replica: Replica, authority: Arc<Authority>, renewals: Renewals) -> Self {
+    pub fn new(
+        replica: Replica,
+        authority: Arc<Authority>,
+        renewals: Renewals,
+        written: WrittenNow,
+    ) -> Self {
         let (leaders, admission) = (Leaders::default(), Semaphore::new(ADMITTED_MAX));
-        Self { replica, authority, renewals, leaders, admission }
+        Self { replica, authority, renewals, written, leaders, admission }
     }
 
     /// Proposes a command and waits until it is applied here, or until this node has

@@ -9,5 +9,5 @@ pub struct Args {}
 /// # Errors
 /// Always: it is not written yet.
 pub async fn run(_args: Args) -> anyhow::Result<()> {
-    std::future::ready(anyhow::bail!("not written yet")).await
+    std::future::ready(Err(anyhow::anyhow!("not written yet"))).await
 }

@@ -57,7 +57,7 @@ pub fn start(
 /// owner would look alive to the authority, and the shell would not get the terminal
 /// back.
 #[allow(unsafe_code, reason = "there is no other way to ask for the parent-death signal")]
-fn bind(command: &mut Command, has_terminal: bool) {
+pub fn bind(command: &mut Command, has_terminal: bool) {
     let parent = Pid::this();
     let bound = move || {
         #[cfg(target_os = "linux")]

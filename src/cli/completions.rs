@@ -1,10 +1,9 @@
 //! `ringfence completions`.
 
-use clap::CommandFactory;
 use clap_complete::Shell;
 
 use super::exit::{Exit, Failure};
-use super::{Cli, output};
+use super::{command, output};
 
 /// Print the completions of a shell
 #[derive(Debug, clap::Args)]
@@ -24,7 +23,7 @@ pub struct Args {
 /// What stdout says.
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "ringfence", &mut script);
+    clap_complete::generate(args.shell, &mut command(), "ringfence", &mut script);
     output::text(&String::from_utf8_lossy(&script))?;
     Ok(Exit::Done)
 }

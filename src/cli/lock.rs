@@ -112,12 +112,12 @@ pub async fn run(to: &Connection, args: Args) -> Result<Exit, Failure> {
     let pace = Pace::of(args.ttl, args.grace)?;
     let mut signals = Signals::listen()?;
     let client = to.client()?;
-    let warden = Warden::start(pace.grace).await?;
     let opening = args.session(&client).deadline(to.timeout).into_future();
-    let session = tokio::select! {
+    let opening = async { opening.await.map_err(Failure::from) };
+    let (warden, session) = tokio::select! {
         biased;
         signal = signals.end() => return Ok(Exit::signalled(signal as i32)),
-        session = opening => session?,
+        both = async { tokio::try_join!(Warden::start(pace.grace), opening) } => both?,
     };
     let asked = tokio::select! {
         biased;

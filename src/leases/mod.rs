@@ -28,8 +28,9 @@ pub struct Leases {
     due: BTreeSet<(Moment, SessionId)>,
     waits: BTreeMap<WaitId, Moment>,
     waits_due: BTreeSet<(Moment, WaitId)>,
-    /// Term of the last entry observed.
+    /// Term of the last entry observed, and when the first one of it was.
     term: Term,
+    term_began: Moment,
     /// By how much lease time is behind the clock.
     stalled: Duration,
     /// What only a leader has; ends with the term.
@@ -58,6 +59,17 @@ struct Lead {
     expiring: BTreeMap<SessionId, u64>,
     /// Waits whose end is proposed.
     ending: BTreeSet<WaitId>,
+    /// Sessions that an entry saw since the last confirmed round began. A stall that
+    /// was under way then is known later, and is over in part: it moves them less.
+    sighted: BTreeMap<SessionId, Sighted>,
+}
+
+/// An entry saw the session since the last confirmed round began.
+#[derive(Debug, Clone, Copy)]
+struct Sighted {
+    at: Moment,
+    /// In lease time: the deadline before, unless the entry set one whatever it was.
+    before: Option<Moment>,
 }
 
 /// The answer to a renewal after its round.
@@ -98,8 +110,9 @@ impl Leases {
         leases.switches = self.switches;
         if !self.switches.hold(Rule::SnapshotGivesFullTtl) {
             for (session, lease) in &self.sessions {
-                if leases.sessions.contains_key(session) {
-                    leases.set(*session, Lease { deadline: lease.deadline, ..*lease });
+                if let Some(fresh) = leases.sessions.get(session).copied() {
+                    let deadline = lease.deadline + self.stalled;
+                    leases.set(*session, Lease { deadline, ..fresh });
                 }
             }
         }
@@ -139,7 +152,8 @@ impl Leases {
         }
         if self.leading() != Some(term) {
             let (expiring, ending) = (BTreeMap::new(), BTreeSet::new());
-            self.lead = Some(Lead { term, confirmed: now, expiring, ending });
+            let sighted = BTreeMap::new();
+            self.lead = Some(Lead { term, confirmed: now, expiring, ending, sighted });
         }
         true
     }
@@ -161,10 +175,20 @@ impl Leases {
     /// [`Leases::overdue`].
     pub fn confirmed(&mut self, term: Term, began: Moment, usual: Duration) {
         let Some(lead) = self.lead.as_mut().filter(|lead| lead.term == term) else { return };
-        let gap = began.since(lead.confirmed);
+        // What a leader could not serve before it had its term is not for it to count.
+        let stalled_from = lead.confirmed.max(self.term_began) + usual;
         lead.confirmed = lead.confirmed.max(began);
-        if self.switches.hold(Rule::StallsPostpone) {
-            self.stalled += gap.saturating_sub(usual);
+        let confirmed = lead.confirmed;
+        let sighted = std::mem::take(&mut lead.sighted);
+        let later = sighted.iter().filter(|(_, sighted)| sighted.at > confirmed);
+        lead.sighted = later.map(|(session, sighted)| (*session, *sighted)).collect();
+        let excess = began.since(stalled_from);
+        if excess.is_zero() || !self.switches.hold(Rule::StallsPostpone) {
+            return;
+        }
+        self.stalled += excess;
+        for (session, sighted) in sighted.into_iter().filter(|(_, s)| s.at > stalled_from) {
+            self.move_less(session, sighted, began);
         }
     }
 
@@ -271,6 +295,11 @@ impl Leases {
         self.sessions.get(&session).map(|lease| lease.deadline + self.stalled)
     }
 
+    /// By how much stalls have moved every deadline so far.
+    pub const fn stalled(&self) -> Duration {
+        self.stalled
+    }
+
     /// How many sessions have a deadline.
     pub fn len(&self) -> usize {
         self.sessions.len()
@@ -285,7 +314,7 @@ impl Leases {
     /// entry just before it, whatever its number: no renewal of the others was
     /// acknowledged since. A lead of an earlier term is over.
     fn begin_term(&mut self, term: Term, previous: Term, now: Moment) {
-        self.term = term;
+        (self.term, self.term_began) = (term, now);
         if self.lead.as_ref().is_some_and(|lead| lead.term != term) {
             self.lead = None;
         }
@@ -300,7 +329,24 @@ impl Leases {
         }
     }
 
+    /// Of the stall that has just moved all deadlines, a session that was seen in the
+    /// midst of it is owed only what came after.
+    fn move_less(&mut self, session: SessionId, sighted: Sighted, stalled_until: Moment) {
+        let Some(lease) = self.sessions.get(&session).copied() else { return };
+        let owed = self.lease_time(sighted.at.max(stalled_until)) + lease.ttl.duration();
+        let deadline = sighted.before.map_or(owed, |before| owed.max(before));
+        self.set(session, Lease { deadline, ..lease });
+    }
+
     fn see(&mut self, session: SessionId, ttl: Millis, seen: Position, now: Moment) {
+        let kept = self.sessions.get(&session).filter(|lease| ttl >= lease.ttl);
+        let before = kept.map(|lease| lease.deadline);
+        if let Some(lead) = &mut self.lead {
+            // Seen twice: what it had before the first time still moves by all of it.
+            let first = lead.sighted.get(&session).map_or(before, |sighted| sighted.before);
+            let before = before.and(first);
+            lead.sighted.insert(session, Sighted { at: now, before });
+        }
         let fresh = Lease { deadline: self.lease_time(now) + ttl.duration(), ttl, seen };
         match self.sessions.get(&session) {
             Some(lease) if ttl >= lease.ttl => {

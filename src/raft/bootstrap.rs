@@ -8,6 +8,7 @@
 //! start over: what was stored is kept, and every step can be repeated.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -116,6 +117,8 @@ pub struct Bootstrap {
     pub members: BTreeMap<u64, String>,
     /// How patient the transport is.
     pub timing: Timing,
+    /// As in [`super::Parts::bind`].
+    pub bind: Option<IpAddr>,
 }
 
 impl Bootstrap {
@@ -135,24 +138,19 @@ impl Bootstrap {
         {
             return Ok(cluster);
         }
-        match self.members.keys().next() == Some(&me.node) {
-            true => self.form(replica).await,
-            false => self.wait_for_invitation(replica).await,
+        if self.members.keys().next() == Some(&me.node) {
+            self.form(replica).await
+        } else {
+            self.wait_for_invitation(replica).await
         }
     }
 
     /// The lowest node's part.
     async fn form(&self, replica: &Replica) -> Result<ClusterId, BootstrapError> {
         self.meet_all(None).await?;
-        let cluster = match self.home.cluster() {
-            Some(cluster) => cluster,
-            None => {
-                let cluster = ClusterId::new(rand::random());
-                let adopted = self.home.adopt_cluster(cluster).await;
-                adopted.map_err(|e| BootstrapError::Broken(format!("the cluster id: {e}")))?;
-                cluster
-            }
-        };
+        let cluster = self.home.cluster().unwrap_or_else(|| ClusterId::new(rand::random()));
+        let adopted = self.home.adopt_cluster(cluster).await;
+        adopted.map_err(|e| BootstrapError::Broken(format!("the cluster id: {e}")))?;
         let incarnations = self.meet_all(Some(cluster)).await?;
         let member = |(node, address): (&u64, &String)| {
             let incarnation = incarnations.get(node).copied()?;
@@ -203,10 +201,10 @@ impl Bootstrap {
             }
             let first = self.members.keys().next().copied();
             for (node, address) in self.members.iter().filter(|(node, _)| **node != me) {
-                match self.ask(*node, address, None).await? {
-                    Ok(_) => {}
-                    Err(why) if Some(*node) == first => patience.report(*node, address, &why),
-                    Err(_) => {}
+                if let Err(why) = self.ask(*node, address, None).await?
+                    && Some(*node) == first
+                {
+                    patience.report(*node, address, &why);
                 }
             }
             tokio::time::sleep(ASK_AGAIN).await;
@@ -229,7 +227,8 @@ impl Bootstrap {
         };
         let answer = async {
             let endpoint = endpoint(address, &self.timing, Lane::Control)?;
-            let channel = endpoint.connect().await.map_err(unreachable)?;
+            let channel =
+                endpoint.local_address(self.bind).connect().await.map_err(|e| unreachable(&e))?;
             PeerClient::new(channel).hello(request).await
         };
         match tokio::time::timeout(self.timing.connect * 2, answer).await {
@@ -239,7 +238,7 @@ impl Bootstrap {
                 Err(BootstrapError::Refused { by: node, address: address.into(), why })
             }
             Ok(Err(status)) => Ok(Err(status.message().to_owned())),
-            Ok(Ok(answer)) => self.judge(node, address, answer.into_inner(), invitation).map(Ok),
+            Ok(Ok(answer)) => self.judge(node, address, &answer.into_inner(), invitation).map(Ok),
         }
     }
 
@@ -248,7 +247,7 @@ impl Bootstrap {
         &self,
         node: u64,
         address: &str,
-        answer: HelloResponse,
+        answer: &HelloResponse,
         invitation: Option<ClusterId>,
     ) -> Result<Identity, BootstrapError> {
         let unreadable = || BootstrapError::Unreadable { by: node, address: address.into() };
@@ -289,13 +288,11 @@ impl Bootstrap {
         // A node that waits may hear of the cluster before it is invited itself; the
         // one that forms it may not.
         let first = self.members.keys().next() == Some(&me.node);
-        match joins || (ours.is_none() && !first) {
-            true => Ok(there),
-            false => {
-                let address = address.into();
-                Err(BootstrapError::OtherCluster { by: node, address, theirs, ours })
-            }
+        if joins || (ours.is_none() && !first) {
+            return Ok(there);
         }
+        let address = address.into();
+        Err(BootstrapError::OtherCluster { by: node, address, theirs, ours })
     }
 }
 
@@ -303,8 +300,8 @@ fn is_member(replica: &Replica, node: u64) -> bool {
     replica.status().members.iter().any(|m| m.node == node)
 }
 
-fn unreachable(error: tonic::transport::Error) -> tonic::Status {
-    let mut cause: &dyn std::error::Error = &error;
+fn unreachable(error: &tonic::transport::Error) -> tonic::Status {
+    let mut cause: &dyn std::error::Error = error;
     while let Some(deeper) = cause.source() {
         cause = deeper;
     }

@@ -8,6 +8,8 @@
 //! lives after all, the pre-vote fails at the voters that still hear it, and
 //! nothing is disturbed. No read relies on these leases; only elections do.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,6 +18,7 @@ use openraft::async_runtime::WatchReceiver;
 use openraft::raft::TransferLeaderRequest;
 use openraft::storage::RaftStateMachine;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tonic::Streaming;
 
 use super::network::link::{Lane, Links};
@@ -38,6 +41,7 @@ pub(super) async fn run<SM>(
     raft: Raft<TypeConfig, SM>,
     links: Links,
     mut leadership: watch::Receiver<Leadership>,
+    presence: Arc<AtomicBool>,
 ) where
     SM: RaftStateMachine<TypeConfig>,
 {
@@ -48,11 +52,12 @@ pub(super) async fn run<SM>(
         let next = if other {
             tokio::select! {
                 changed = leadership.changed() => changed,
-                () = attend(&raft, &links, &leader) => leadership.changed().await,
+                () = attend(&raft, &links, &leader, &presence) => leadership.changed().await,
             }
         } else {
             leadership.changed().await
         };
+        presence.store(false, Ordering::Relaxed);
         if next.is_err() {
             return;
         }
@@ -61,8 +66,12 @@ pub(super) async fn run<SM>(
 
 /// Stays with one leader until its process is gone, and then acts on it. Returns
 /// only after that.
-async fn attend<SM>(raft: &Raft<TypeConfig, SM>, links: &Links, leader: &Leadership)
-where
+async fn attend<SM>(
+    raft: &Raft<TypeConfig, SM>,
+    links: &Links,
+    leader: &Leadership,
+    presence: &AtomicBool,
+) where
     SM: RaftStateMachine<TypeConfig>,
 {
     let (vote, id, member) = loop {
@@ -81,7 +90,9 @@ where
                     return stand(raft, vote, id).await;
                 }
                 known = Some(process);
+                presence.store(true, Ordering::Relaxed);
                 while let Ok(Some(_)) = stream.message().await {}
+                presence.store(false, Ordering::Relaxed);
             }
             None if known.is_some() => {
                 tracing::info!("the process of leader {id} (term {}) is gone", leader.term);
@@ -126,7 +137,7 @@ async fn open(
 }
 
 /// Gives up the lease on the lost leader and asks for pre-votes until there is
-/// another vote, or long enough for the election timeout to take over.
+/// another leader, or long enough for the election timeout to take over.
 async fn stand<SM>(raft: &Raft<TypeConfig, SM>, lost: Vote, leader: u64)
 where
     SM: RaftStateMachine<TypeConfig>,
@@ -144,15 +155,28 @@ where
     }
     let rank = u32::try_from(rank).unwrap_or(u32::MAX);
     let rounds = u32::try_from(voters.len()).unwrap_or(u32::MAX);
-    let jitter = Duration::from_micros(rand::random_range(0..2_000));
-    tokio::time::sleep(NOTICE + STAGGER.saturating_mul(rank) + jitter).await;
-    let patience = Duration::from_millis(raft.config().election_timeout_max);
-    let until = tokio::time::Instant::now() + patience;
-    while metrics.borrow_watched().vote == lost && tokio::time::Instant::now() < until {
+    tokio::time::sleep(NOTICE + STAGGER.saturating_mul(rank) + jitter(2)).await;
+    let until = Instant::now() + Duration::from_millis(raft.config().election_timeout_max);
+    let mut again = AGAIN.saturating_mul(rounds);
+    while Instant::now() < until && !replaced(raft, lost) {
         if raft.trigger().elect(true).await.is_err() {
             return;
         }
-        let jitter = Duration::from_micros(rand::random_range(0..10_000));
-        tokio::time::sleep(AGAIN.saturating_mul(rounds) + jitter).await;
+        // Votes may have been split, or a disk may be slow: try again, ever later.
+        tokio::time::sleep(again + jitter(30)).await;
+        again = again.saturating_mul(2);
     }
+}
+
+/// Whether another leader than the lost one is known.
+fn replaced<SM>(raft: &Raft<TypeConfig, SM>, lost: Vote) -> bool
+where
+    SM: RaftStateMachine<TypeConfig>,
+{
+    let vote = raft.server_metrics().borrow_watched().vote;
+    vote != lost && vote.committed
+}
+
+fn jitter(ms: u64) -> Duration {
+    Duration::from_micros(rand::random_range(0..ms * 1_000))
 }

@@ -27,6 +27,7 @@ pub mod status;
 pub mod transfer;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use openraft::Raft;
@@ -55,6 +56,8 @@ pub struct Parts<LS, SM, S> {
     pub limits: LogLimits,
     /// The members of a static bootstrap, id to address; empty without one.
     pub members: BTreeMap<u64, String>,
+    /// The local address from which this node calls the others; any by default.
+    pub bind: Option<IpAddr>,
     /// The log and the vote.
     pub log: LS,
     /// What the log is applied to.
@@ -88,9 +91,9 @@ where
     SM: RaftStateMachine<TypeConfig, SnapshotData = S::Data>,
     S: SnapshotTransfer,
 {
-    let Parts { home, timing, limits, members, log, machine, snapshots } = parts;
+    let Parts { home, timing, limits, members, bind, log, machine, snapshots } = parts;
     let config = Arc::new(config::openraft(&timing, &limits)?);
-    let links = Links::new(home.clone(), timing.clone());
+    let links = Links::new(home.clone(), timing.clone(), bind);
     let snapshots = Arc::new(snapshots);
     let network = Network::new(links.clone(), snapshots.clone());
     let node = home.identity().node;
@@ -100,7 +103,7 @@ where
     raft.run();
     let replica = Replica::new(&raft, node, &timing);
     if timing.fast_failover {
-        tokio::spawn(failover::run(raft, links, replica.leadership()));
+        tokio::spawn(failover::run(raft, links, replica.leadership(), replica.presence()));
     }
     Ok((replica, service))
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
@@ -40,6 +40,7 @@ struct Shared {
     proposals: mpsc::Sender<Proposal>,
     waiters: mpsc::Sender<confirm::Waiter>,
     rounds: Arc<AtomicU64>,
+    presence: Arc<AtomicBool>,
     metrics: WatchReceiverOf<TypeConfig, RaftMetrics<TypeConfig>>,
     leadership: watch::Receiver<Leadership>,
     control: Arc<dyn Control>,
@@ -87,6 +88,7 @@ impl Replica {
             proposals,
             waiters,
             rounds,
+            presence: Arc::default(),
             metrics: raft.metrics(),
             leadership,
             control: Arc::new(raft.clone()),
@@ -172,7 +174,8 @@ impl Replica {
     /// All that this node knows, at one moment.
     pub fn status(&self) -> Status {
         let metrics = self.shared.metrics.borrow_watched().clone();
-        status::status(&metrics, self.shared.rounds.load(Ordering::Relaxed))
+        let presence = self.shared.presence.load(Ordering::Relaxed);
+        status::status(&metrics, presence, self.shared.rounds.load(Ordering::Relaxed))
     }
 
     /// Hands leadership to the live voter with the longest log, and waits until it
@@ -238,6 +241,11 @@ impl Replica {
             eprintln!("ringfence: node {node} stops: {why}");
             std::process::exit(EXIT_BROKEN);
         }
+    }
+
+    /// Set while a presence stream to the leader is held.
+    pub(super) fn presence(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.shared.presence)
     }
 
     pub(super) fn control(&self) -> &dyn Control {

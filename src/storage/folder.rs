@@ -20,6 +20,7 @@ use super::format::{
 };
 use super::options::StorageOptions;
 use super::tail::Recovered;
+use super::wal;
 
 /// RocksDB's files, inside the data folder.
 const DATABASE: &str = "db";
@@ -45,6 +46,7 @@ pub(super) fn open(
     prepare(path, &database, options)?;
     let create = !database.join(CURRENT).exists();
     let incomplete = !create && misses_families(path, &database)?;
+    check_wals(path, &database)?;
     let (db, closed) = Db::open(&database, create, incomplete, options)
         .map_err(|error| StorageError::from_rocks(path, &error))?;
     let meta = Meta { path, db: &db };
@@ -102,6 +104,22 @@ fn misses_families(path: &Path, database: &Path) -> Result<bool, StorageError> {
         return Err(StorageError::UnknownFormat { path: path.to_owned(), found });
     }
     Ok(families.len() < FAMILIES.len())
+}
+
+/// Refuses what RocksDB would take for the traces of a crash.
+fn check_wals(path: &Path, database: &Path) -> Result<(), StorageError> {
+    let unreadable =
+        |error: io::Error| StorageError::Io { path: path.to_owned(), what: error.to_string() };
+    for file in fs::read_dir(database).map_err(unreadable)? {
+        let file = file.map_err(unreadable)?.path();
+        if file.extension().is_some_and(|extension| extension == "log")
+            && let Some(at) = wal::damaged_at(&file).map_err(unreadable)?
+        {
+            let file = file.display();
+            return Err(StorageError::corrupt(path, format!("{file} is damaged at byte {at}")));
+        }
+    }
+    Ok(())
 }
 
 /// The records of the meta family.

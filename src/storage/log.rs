@@ -26,9 +26,10 @@ const READ_BYTES_MAX: usize = 1 << 20;
 /// The log, the vote and the committed mark, for openraft. Clones are readers of
 /// the same log; only one of them, openraft's, may write.
 ///
-/// `append` costs one allocation for the group's operation and two reference counts
-/// an entry; bytes are copied by the writer thread, twice: into the batch and by
-/// RocksDB into its log buffer.
+/// `append` costs one allocation for the operation, and for each entry one reference
+/// count: a command's bytes are not copied here. The writer thread copies them twice,
+/// without an allocation per entry: into its buffer, encoded, and into the batch;
+/// RocksDB then copies the batch to the log file and into the memtable.
 #[derive(Clone)]
 pub struct LogStore {
     handle: Arc<Handle>,

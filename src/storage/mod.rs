@@ -17,8 +17,8 @@
 //!   later one is answered with the error, and [`StorageOptions::on_fatal`] gets one
 //!   line, by default printed before the process ends.
 //! - A folder of another node or cluster, of an unknown format, in use, or damaged is
-//!   refused at the start. One kind of damage cannot be told from a crash: a changed
-//!   length in the last 32 KiB of the write-ahead log looks like a torn last record.
+//!   refused at the start. Only damage to the length of the very last record of the
+//!   write-ahead log cannot be told from a crash in the middle of writing it.
 //!
 //! Never seen here: what a command or a row means, who leads, any client.
 
@@ -33,6 +33,7 @@ mod options;
 mod queue;
 mod rows;
 mod tail;
+mod wal;
 mod writer;
 
 use std::path::Path;

@@ -11,7 +11,7 @@ use ringfence::raft_types::Entry;
 use ringfence::storage::{Storage, StorageError};
 
 use crate::kit::{
-    NODE, append_flushed, applied, command, copy_folder, flushed, open, options, put,
+    NODE, append_flushed, applied, command, copy_folder, flushed, folder, open, options, put,
 };
 
 /// RocksDB's blocks in a write-ahead log.
@@ -54,7 +54,7 @@ fn refused(dir: &Path, what: &str) {
 /// A folder as a killed process leaves it, with one record for each of `count`
 /// entries in its write-ahead log, and where each record ends.
 async fn killed_folder(dir: &Path, count: u64, len: usize) -> Vec<u64> {
-    let live = tempfile::tempdir().expect("a temporary folder");
+    let live = folder();
     let storage = open(live.path());
     let mut log = storage.log();
     let mut ends = Vec::new();
@@ -68,13 +68,13 @@ async fn killed_folder(dir: &Path, count: u64, len: usize) -> Vec<u64> {
 
 #[tokio::test]
 async fn a_torn_last_record_is_accepted_and_costs_nothing_before_it() {
-    let killed = tempfile::tempdir().expect("a temporary folder");
+    let killed = folder();
     let ends = killed_folder(killed.path(), 60, 900).await;
     let mut random = StdRng::seed_from_u64(5);
     for _ in 0..25 {
         let whole = random.random_range(0..ends.len() - 1);
         let cut = random.random_range(ends[whole]..ends[whole + 1]);
-        let dir = tempfile::tempdir().expect("a temporary folder");
+        let dir = folder();
         copy_folder(killed.path(), dir.path());
         let wal = OpenOptions::new().write(true).open(newest_wal(dir.path())).expect("a log");
         wal.set_len(cut).expect("cut");
@@ -88,29 +88,41 @@ async fn a_torn_last_record_is_accepted_and_costs_nothing_before_it() {
     }
 }
 
+/// Flips this byte in a copy of a killed folder, which must then be refused.
+fn refuse_flipped(killed: &Path, at: u64) {
+    let dir = folder();
+    copy_folder(killed, dir.path());
+    flip(&newest_wal(dir.path()), at);
+    refused(dir.path(), &format!("a flip at {at}"));
+}
+
 #[tokio::test]
 async fn a_flipped_byte_in_the_write_ahead_log_is_refused() {
-    let killed = tempfile::tempdir().expect("a temporary folder");
+    let killed = folder();
     let ends = killed_folder(killed.path(), 150, 900).await;
-    let len = *ends.last().expect("many");
-    let last_block = len / BLOCK * BLOCK;
-    assert!(last_block >= 3 * BLOCK, "several blocks: {len}");
+    let last_record = ends[ends.len() - 2];
+    assert!(last_record > 3 * BLOCK, "several blocks: {last_record}");
     let mut random = StdRng::seed_from_u64(6);
-    let anywhere = (0..25).map(|_| random.random_range(0..last_block)).collect::<Vec<_>>();
-    // In the last block a changed length looks like a torn record; all else does not.
-    let begins: Vec<u64> = ends.iter().copied().filter(|e| *e > last_block && *e < len).collect();
-    let in_last = begins.iter().flat_map(|b| [*b, b + 3, b + RECORD_HEADER, b + 300]);
-    for at in anywhere.into_iter().chain(in_last.step_by(7)) {
-        let dir = tempfile::tempdir().expect("a temporary folder");
-        copy_folder(killed.path(), dir.path());
-        flip(&newest_wal(dir.path()), at);
-        refused(dir.path(), &format!("a flip at {at} of {len}"));
+    for _ in 0..20 {
+        refuse_flipped(killed.path(), random.random_range(0..last_record));
+    }
+}
+
+#[tokio::test]
+async fn a_flipped_byte_in_the_head_of_any_record_but_the_last_is_refused() {
+    let killed = folder();
+    let ends = killed_folder(killed.path(), 9, 100).await;
+    assert!(ends.iter().all(|end| *end < BLOCK), "one block, in which RocksDB sees a tear");
+    for begin in ends.iter().take(ends.len() - 2) {
+        for at in *begin..begin + RECORD_HEADER {
+            refuse_flipped(killed.path(), at);
+        }
     }
 }
 
 #[tokio::test]
 async fn a_flipped_byte_in_a_table_file_is_refused() {
-    let closed = tempfile::tempdir().expect("a temporary folder");
+    let closed = folder();
     let storage = open(closed.path());
     let mut log = storage.log();
     for first in (0..3000).step_by(100) {
@@ -126,7 +138,7 @@ async fn a_flipped_byte_in_a_table_file_is_refused() {
         let len = fs::metadata(table).expect("there").len();
         // The data comes first; what follows it has its own checksums.
         for at in (0..6).map(|_| random.random_range(0..len / 2)) {
-            let dir = tempfile::tempdir().expect("a temporary folder");
+            let dir = folder();
             copy_folder(closed.path(), dir.path());
             flip(&dir.path().join("db").join(table.file_name().expect("a name")), at);
             refused(dir.path(), &format!("a flip at {at} of {len} in {}", table.display()));
@@ -136,7 +148,7 @@ async fn a_flipped_byte_in_a_table_file_is_refused() {
 
 #[tokio::test]
 async fn a_missing_file_is_refused() {
-    let killed = tempfile::tempdir().expect("a temporary folder");
+    let killed = folder();
     let storage = open(killed.path());
     append_flushed(&mut storage.log(), vec![command(1, 0, 10)]).await;
     storage.close().await;
@@ -148,14 +160,14 @@ async fn a_missing_file_is_refused() {
 
 #[tokio::test]
 async fn what_is_in_flight_at_the_copy_is_whole_or_absent() {
-    let live = tempfile::tempdir().expect("a temporary folder");
+    let live = folder();
     let storage = open(live.path());
     let mut log = storage.log();
     let first = crate::kit::append(&mut log, vec![command(1, 0, 10)]).await;
     flushed(first).await.expect("on disk");
     // Rows that nobody waits for are not on disk yet, and so not in the copy.
     storage.rows().write_behind(vec![put("a", "1")], applied(1, 0));
-    let dir = tempfile::tempdir().expect("a temporary folder");
+    let dir = folder();
     copy_folder(live.path(), dir.path());
     let copy = open(dir.path());
     assert_eq!(entries(&copy).await, [command(1, 0, 10)]);

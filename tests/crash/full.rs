@@ -140,21 +140,36 @@ async fn a_disk_below_the_reserve_stops_the_node_before_it_is_full() {
     check_kept(&node, acknowledged).await;
 }
 
-/// The same by `ulimit -f`, for which no right is needed.
+/// The same by `ulimit -f`, for which no right is needed; and the process as it ends
+/// by default.
 mod limited {
-    use std::path::PathBuf;
-    use std::process::Command;
+    use std::path::{Path, PathBuf};
+    use std::process::{Command, Output};
 
     use openraft::storage::RaftLogStorage;
-    use ringfence::storage::Storage;
+    use ringfence::storage::{Storage, StorageOptions};
 
     use super::{check_kept, check_stopped, fill};
-    use crate::kit::{Fatal, NODE, options_with, vote};
+    use crate::kit::{Fatal, NODE, options, options_with, vote};
 
     const CHILD_DIR: &str = "RINGFENCE_LIMITED_CHILD_DIR";
-    const NAME: &str = "full::limited::a_file_that_may_not_grow_stops_the_node_and_loses_nothing";
+    const STOPS: &str = "full::limited::a_file_that_may_not_grow_stops_the_node_and_loses_nothing";
+    const ENDS: &str = "full::limited::by_default_the_process_ends_with_one_line_and_status_74";
 
-    /// This test is also its child's way in: it runs itself with the variable set.
+    /// Runs a test of this file in a process whose files may grow to 1 MiB only.
+    fn run_limited(test: &str, dir: &Path) -> Output {
+        // Blocks of 512 bytes. The signal must not kill it.
+        let script = "trap '' XFSZ; ulimit -f 2048; exec \"$0\" --exact \"$1\" --nocapture";
+        Command::new("sh")
+            .args(["-c", script])
+            .arg(std::env::current_exe().expect("this test"))
+            .arg(test)
+            .env(CHILD_DIR, dir)
+            .output()
+            .expect("a child process")
+    }
+
+    /// This test is also its child's way in.
     #[tokio::test]
     async fn a_file_that_may_not_grow_stops_the_node_and_loses_nothing() {
         match std::env::var(CHILD_DIR) {
@@ -165,15 +180,7 @@ mod limited {
 
     pub async fn stop_where_files_may_not_grow() {
         let dir = tempfile::tempdir().expect("a temporary folder");
-        // Blocks of 512 bytes: files up to 1 MiB. The signal must not kill it.
-        let script = "trap '' XFSZ; ulimit -f 2048; exec \"$0\" --exact \"$1\" --nocapture";
-        let child = Command::new("sh")
-            .args(["-c", script])
-            .arg(std::env::current_exe().expect("this test"))
-            .arg(NAME)
-            .env(CHILD_DIR, dir.path())
-            .output()
-            .expect("a child process");
+        let child = run_limited(STOPS, dir.path());
         let output = String::from_utf8_lossy(&child.stdout);
         assert!(child.status.success(), "{output}{}", String::from_utf8_lossy(&child.stderr));
         let acknowledged = output.split("acknowledged=").nth(1).expect("a number");
@@ -181,12 +188,31 @@ mod limited {
         check_kept(dir.path(), acknowledged.parse().expect("a number")).await;
     }
 
-    async fn fill_under_the_limit(dir: &std::path::Path) {
+    async fn fill_under_the_limit(dir: &Path) {
         let fatal = Fatal::default();
         let storage = Storage::open(dir, NODE, options_with(&fatal)).expect("there is room");
         storage.log().save_vote(&vote(1)).await.expect("on disk");
         let acknowledged = fill(&storage).await;
         check_stopped(storage, &fatal, ["cannot write", "File too large", "check the disk"]).await;
         println!("acknowledged={acknowledged} ");
+    }
+
+    /// This test is also its child's way in.
+    #[tokio::test]
+    async fn by_default_the_process_ends_with_one_line_and_status_74() {
+        if let Ok(dir) = std::env::var(CHILD_DIR) {
+            let on_fatal = StorageOptions::default().on_fatal;
+            let plain = StorageOptions { on_fatal, ..options() };
+            let storage = Storage::open(Path::new(&dir), NODE, plain).expect("there is room");
+            fill(&storage).await;
+            std::future::pending::<()>().await;
+        }
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let child = run_limited(ENDS, dir.path());
+        let output = String::from_utf8_lossy(&child.stderr);
+        assert_eq!(child.status.code(), Some(74), "{output}");
+        let lines: Vec<&str> = output.lines().collect();
+        let [line] = lines[..] else { panic!("one line, not {lines:?}") };
+        assert!(line.starts_with("ringfence: stopping: cannot write"), "{line}");
     }
 }

@@ -89,6 +89,7 @@ pub fn config(cases: u32) -> Config {
         cases: cases * number("RINGFENCE_MODEL_CASES").unwrap_or(1),
         rng_seed: RngSeed::Fixed(number("RINGFENCE_MODEL_SEED").unwrap_or(1).into()),
         failure_persistence: None,
+        max_shrink_time: 20_000,
         // The default one takes half of the time in a debug build.
         rng_algorithm: RngAlgorithm::XorShift,
         ..Config::default()

@@ -361,6 +361,10 @@ fn held(now: &Naive, session: SessionId, which: u8) -> (ResourceName, Token) {
     let any: Vec<_> = now.grants.iter().collect();
     let from = if which.is_multiple_of(8) { any } else { own };
     match pick(&from, usize::from(which)) {
+        // Now and then a name that need not be the grant's.
+        Some(grant) if which.is_multiple_of(7) => {
+            (names_of(1 << (which % 4)).remove(0), grant.token)
+        }
         Some(grant) => (grant.names[usize::from(which) % grant.names.len()].clone(), grant.token),
         None => (names_of(1 << (which % 4)).remove(0), Token::new(1).expect("a good token")),
     }

@@ -14,9 +14,21 @@ use ringfence::raft_types::{
 };
 use ringfence::storage::format::log_id;
 use ringfence::storage::{AppliedState, LogStore, RowChange, Storage, StorageOptions};
+use tempfile::TempDir;
 
 /// The node of most tests.
 pub const NODE: u64 = 7;
+
+/// A temporary folder, in memory where the system has room there: these tests are
+/// about what is written, and a busy disk would only slow them down.
+pub fn folder() -> TempDir {
+    const ROOM: u64 = 256 << 20;
+    let memory = Path::new("/dev/shm");
+    let free = nix::sys::statvfs::statvfs(memory)
+        .map_or(0, |stat| stat.blocks_available() * stat.fragment_size());
+    let in_memory = if free >= ROOM { TempDir::new_in(memory).ok() } else { None };
+    in_memory.unwrap_or_else(|| TempDir::new().expect("a temporary folder"))
+}
 
 /// The lines that a storage stopped with.
 #[derive(Clone, Default)]
@@ -57,10 +69,17 @@ pub fn blank(term: u64, index: u64) -> Entry {
     Entry { log_id: log_id(term, index), payload: EntryPayload::Blank }
 }
 
-/// An entry whose content can be told from its place.
+/// An entry whose content can be told from its place, and does not compress.
 pub fn command(term: u64, index: u64, len: usize) -> Entry {
-    let seed = term.wrapping_mul(31).wrapping_add(index);
-    let bytes: Vec<u8> = (0..len as u64).map(|i| (seed.wrapping_add(i) % 251) as u8).collect();
+    let mut state = term << 32 | index;
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        // SplitMix64.
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bytes.extend_from_slice(&(mixed ^ (mixed >> 27)).to_le_bytes());
+    }
+    bytes.truncate(len);
     let payload = EntryPayload::Normal(EncodedCommand(Bytes::from(bytes)));
     Entry { log_id: log_id(term, index), payload }
 }

@@ -4,10 +4,13 @@ use std::path::{Path, PathBuf};
 
 use openraft::storage::RaftLogStorage;
 use ringfence::locks::ClusterId;
+use ringfence::storage::format::{
+    encode_applied, encode_entry, encode_log_id, encode_vote, log_id,
+};
 use ringfence::storage::{Storage, StorageError, StorageOptions};
-use rocksdb::{DB, Options};
+use rocksdb::{DB, IteratorMode, Options};
 
-use crate::kit::{NODE, append_flushed, applied, commands, open, options, put, vote};
+use crate::kit::{NODE, append_flushed, applied, commands, folder, open, options, put, vote};
 
 fn refused(dir: &Path, node: u64) -> StorageError {
     let Err(error) = Storage::open(dir, node, options()) else { panic!("must be refused") };
@@ -38,7 +41,7 @@ fn tamper(dir: &Path, change: impl FnOnce(&mut DB)) {
 
 #[tokio::test]
 async fn a_new_folder_is_fresh_and_keeps_its_identity() {
-    let dir = tempfile::tempdir().expect("a temporary folder");
+    let dir = folder();
     let nested = dir.path().join("not/yet/there");
     let storage = open(&nested);
     let identity = storage.identity();
@@ -57,7 +60,7 @@ async fn a_new_folder_is_fresh_and_keeps_its_identity() {
 
 #[tokio::test]
 async fn a_folder_belongs_to_the_first_cluster_that_adopts_it() {
-    let dir = tempfile::tempdir().expect("a temporary folder");
+    let dir = folder();
     let (ours, other) = (ClusterId::new([1; 16]), ClusterId::new([2; 16]));
     let storage = open(dir.path());
     storage.adopt_cluster(ours).await.expect("on disk");
@@ -72,7 +75,7 @@ async fn a_folder_belongs_to_the_first_cluster_that_adopts_it() {
 
 #[tokio::test]
 async fn another_nodes_folder_is_refused() {
-    let dir = tempfile::tempdir().expect("a temporary folder");
+    let dir = folder();
     used_folder(dir.path()).await;
     let error = refused(dir.path(), NODE + 1);
     assert!(matches!(error, StorageError::OtherNode { found: NODE, .. }), "{error}");
@@ -81,7 +84,7 @@ async fn another_nodes_folder_is_refused() {
 
 #[tokio::test]
 async fn a_folder_in_use_is_refused_and_free_after_closing() {
-    let dir = tempfile::tempdir().expect("a temporary folder");
+    let dir = folder();
     let storage = open(dir.path());
     let log = storage.log();
     let error = refused(dir.path(), NODE);
@@ -93,7 +96,7 @@ async fn a_folder_in_use_is_refused_and_free_after_closing() {
 
 #[tokio::test]
 async fn a_folder_is_free_when_the_last_handle_is_gone() {
-    let dir = tempfile::tempdir().expect("a temporary folder");
+    let dir = folder();
     for _ in 0..3 {
         let storage = open(dir.path());
         let (log, rows) = (storage.log(), storage.rows());
@@ -105,7 +108,7 @@ async fn a_folder_is_free_when_the_last_handle_is_gone() {
 
 #[test]
 fn what_is_no_writable_folder_is_refused() {
-    let dir = tempfile::tempdir().expect("a temporary folder");
+    let dir = folder();
     let file = dir.path().join("file");
     std::fs::write(&file, "x").expect("a file");
     for path in [file, PathBuf::from("/proc/ringfence-cannot-be-here")] {
@@ -117,7 +120,7 @@ fn what_is_no_writable_folder_is_refused() {
 
 #[tokio::test]
 async fn an_unknown_format_is_refused() {
-    let dir = tempfile::tempdir().expect("a temporary folder");
+    let dir = folder();
     used_folder(dir.path()).await;
     tamper(dir.path(), |db| db.put(b"format", 2_u32.to_be_bytes()).expect("written"));
     let error = refused(dir.path(), NODE);
@@ -148,7 +151,7 @@ async fn damage_is_refused() {
         ("a column family is missing", |db| db.drop_cf("rows").expect("dropped")),
     ];
     for (what, damage) in damages {
-        let dir = tempfile::tempdir().expect("a temporary folder");
+        let dir = folder();
         used_folder(dir.path()).await;
         tamper(dir.path(), damage);
         let error = refused(dir.path(), NODE);
@@ -159,7 +162,7 @@ async fn damage_is_refused() {
 
 #[tokio::test]
 async fn no_new_database_is_made_over_the_remains_of_an_old_one() {
-    let dir = tempfile::tempdir().expect("a temporary folder");
+    let dir = folder();
     used_folder(dir.path()).await;
     std::fs::remove_file(dir.path().join("db/CURRENT")).expect("was there");
     let error = refused(dir.path(), NODE);
@@ -168,7 +171,7 @@ async fn no_new_database_is_made_over_the_remains_of_an_old_one() {
 
 #[tokio::test]
 async fn a_creation_cut_short_is_completed() {
-    let dir = tempfile::tempdir().expect("a temporary folder");
+    let dir = folder();
     let mut create = Options::default();
     create.create_if_missing(true);
     std::fs::create_dir_all(dir.path().join("db")).expect("a folder");
@@ -179,8 +182,37 @@ async fn a_creation_cut_short_is_completed() {
 
 #[test]
 fn a_disk_below_the_reserve_is_refused() {
-    let dir = tempfile::tempdir().expect("a temporary folder");
+    let dir = folder();
     let greedy = StorageOptions { disk_reserve: u64::MAX, ..options() };
     let Err(error) = Storage::open(dir.path(), NODE, greedy) else { panic!("must be refused") };
     assert!(matches!(error, StorageError::DiskFull { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn the_places_of_the_records_are_those_of_format_1() {
+    let dir = folder();
+    used_folder(dir.path()).await;
+    let storage = open(dir.path());
+    storage.adopt_cluster(ClusterId::new([9; 16])).await.expect("on disk");
+    storage.log().save_committed(Some(log_id(1, 8))).await.expect("queued");
+    storage.log().purge(log_id(1, 3)).await.expect("queued");
+    let incarnation = storage.identity().incarnation;
+    storage.close().await;
+    tamper(dir.path(), |db| {
+        let get = |key: &str| db.get(key).expect("read").expect("there");
+        assert_eq!(get("format"), [0, 0, 0, 1]);
+        assert_eq!(get("node"), [&[0, 0, 0, 0, 0, 0, 0, 7], &incarnation[..]].concat());
+        assert_eq!(get("cluster"), [9; 16]);
+        assert_eq!(get("vote"), encode_vote(&vote(1)));
+        assert_eq!(get("committed"), encode_log_id(&log_id(1, 8)));
+        assert_eq!(get("purged"), encode_log_id(&log_id(1, 3)));
+        assert_eq!(get("applied"), encode_applied(&applied(1, 9)));
+        let log = db.cf_handle("log").expect("a log");
+        let first = db.iterator_cf(log, IteratorMode::Start).next().expect("entries");
+        let (key, value) = first.expect("read");
+        assert_eq!(*key, [0, 0, 0, 0, 0, 0, 0, 4]);
+        assert_eq!(*value, *encode_entry(&commands(1, 4..=4)[0]));
+        let rows = db.cf_handle("rows").expect("rows");
+        assert_eq!(db.get_cf(rows, "a").expect("read").expect("there"), b"1");
+    });
 }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use ringfence::storage::{RowsView, StoredRow};
 
-use crate::kit::{applied, delete, open, put};
+use crate::kit::{applied, delete, folder, open, put};
 
 fn row(key: &str, value: &str) -> StoredRow {
     (Bytes::copy_from_slice(key.as_bytes()), Bytes::copy_from_slice(value.as_bytes()))
@@ -20,7 +20,7 @@ async fn all(mut view: RowsView, max_bytes: usize) -> Vec<StoredRow> {
 
 #[tokio::test]
 async fn rows_and_how_far_they_are_come_back_in_order_of_their_keys() {
-    let dir = tempfile::tempdir().expect("a temporary folder");
+    let dir = folder();
     let storage = open(dir.path());
     assert_eq!(storage.rows().load().expect("readable"), (Default::default(), vec![]));
     let rows = storage.rows();
@@ -33,7 +33,7 @@ async fn rows_and_how_far_they_are_come_back_in_order_of_their_keys() {
 
 #[tokio::test]
 async fn a_view_holds_what_was_queued_before_it_and_nothing_after() {
-    let dir = tempfile::tempdir().expect("a temporary folder");
+    let dir = folder();
     let storage = open(dir.path());
     let rows = storage.rows();
     let changes = (0..1000).map(|n| put(&format!("k{n:04}"), &format!("{n}"))).collect();
@@ -56,7 +56,7 @@ async fn a_view_holds_what_was_queued_before_it_and_nothing_after() {
 
 #[tokio::test]
 async fn a_replacement_leaves_none_of_the_rows_before() {
-    let dir = tempfile::tempdir().expect("a temporary folder");
+    let dir = folder();
     let storage = open(dir.path());
     let rows = storage.rows();
     rows.write_behind(vec![put("a", "1"), put("b", "1"), put("\u{7f}", "1")], applied(1, 3));
@@ -70,7 +70,7 @@ async fn a_replacement_leaves_none_of_the_rows_before() {
 
 #[tokio::test]
 async fn closing_ends_views_and_refuses_what_comes_later() {
-    let dir = tempfile::tempdir().expect("a temporary folder");
+    let dir = folder();
     let storage = open(dir.path());
     let rows = storage.rows();
     let mut view = rows.view().await.expect("a view");

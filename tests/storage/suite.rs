@@ -14,7 +14,7 @@ struct InAFolder;
 
 impl StoreBuilder<TypeConfig, LogStore, Machine, TempDir> for InAFolder {
     async fn build(&self) -> Result<(TempDir, LogStore, Machine), StorageError<TypeConfig>> {
-        let dir = TempDir::new().expect("a temporary folder");
+        let dir = kit::folder();
         let storage = kit::open(dir.path());
         let machine = Machine::new(storage.rows());
         Ok((dir, storage.log(), machine))

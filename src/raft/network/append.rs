@@ -26,14 +26,17 @@ const AHEAD: usize = 8;
 
 type Answer = Result<StreamAppendResult<TypeConfig>, RPCError<TypeConfig>>;
 
-/// Opens the stream and sends `input` on it.
+/// Opens the stream and sends `input` on it, once there is something to send:
+/// openraft's pauses between attempts are pauses of `input`.
 pub(super) async fn open<S>(
     link: Link,
-    input: S,
+    mut input: S,
 ) -> Result<BoxStream<'static, Answer>, RPCError<TypeConfig>>
 where
     S: Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + Unpin + 'static,
 {
+    let Some(first) = input.next().await else { return Ok(futures::stream::empty().boxed()) };
+    let input = futures::stream::iter([first]).chain(input);
     let under_way = Arc::new(UnderWay::default());
     let (to_wire, messages) = mpsc::channel(AHEAD);
     // openraft locks its stream state while `input` is polled. A task of our own

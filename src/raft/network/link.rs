@@ -2,6 +2,7 @@
 //! one lane, and made anew when they break.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -41,14 +42,15 @@ pub(crate) struct Links {
 struct Shared {
     home: Arc<dyn Home>,
     timing: Timing,
+    bind: Option<IpAddr>,
     open: Mutex<BTreeMap<(Lane, String), Channel>>,
     complaints: Mutex<BTreeMap<u64, (String, Instant)>>,
 }
 
 impl Links {
-    pub fn new(home: Arc<dyn Home>, timing: Timing) -> Self {
-        let shared = Shared { home, timing, open: Mutex::default(), complaints: Mutex::default() };
-        Self { shared: Arc::new(shared) }
+    pub fn new(home: Arc<dyn Home>, timing: Timing, bind: Option<IpAddr>) -> Self {
+        let (open, complaints) = (Mutex::default(), Mutex::default());
+        Self { shared: Arc::new(Shared { home, timing, bind, open, complaints }) }
     }
 
     pub fn timing(&self) -> &Timing {
@@ -71,7 +73,8 @@ impl Links {
         if let Some(channel) = open.get(&(lane, address.to_owned())) {
             return Ok(channel.clone());
         }
-        let channel = endpoint(address, self.timing(), lane)?.connect_lazy();
+        let channel =
+            endpoint(address, self.timing(), lane)?.local_address(self.shared.bind).connect_lazy();
         open.insert((lane, address.to_owned()), channel.clone());
         Ok(channel)
     }

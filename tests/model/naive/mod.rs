@@ -71,14 +71,7 @@ impl Naive {
         self.events.clear();
         match command {
             None => Ok(Done::Nothing),
-            Some(Command::Bootstrap(bootstrap)) => {
-                if self.bootstrap.is_some() {
-                    return Err(Refusal::NotBootstrapped);
-                }
-                self.token = bootstrap.token_floor.min(Token::MAX);
-                self.bootstrap = Some(bootstrap.clone());
-                Ok(Done::Nothing)
-            }
+            Some(Command::Bootstrap(bootstrap)) => self.bootstrap(bootstrap),
             Some(Command::OpenSession { owner, ttl, .. }) => self.open(*owner, *ttl),
             Some(Command::CloseSession { owner, session }) => {
                 self.is_live(*owner, *session)?;
@@ -126,17 +119,30 @@ impl Naive {
                 Ok(Done::Nothing)
             }
             Some(Command::ExpireWaits { waits }) => {
-                let mut freed = Vec::new();
-                for wait in waits {
-                    if let Some(waiting) = self.leave(*wait, LeaveCause::TimedOut) {
-                        freed.extend(waiting.names);
-                        self.answer(*wait, Some(waiting.contents), Err(Refusal::WaitTimeout));
-                    }
-                }
-                self.hand_on(freed);
+                self.expire_waits(waits);
                 Ok(Done::Nothing)
             }
         }
+    }
+
+    fn bootstrap(&mut self, bootstrap: &Bootstrap) -> Outcome {
+        if self.bootstrap.is_some() {
+            return Err(Refusal::NotBootstrapped);
+        }
+        self.token = bootstrap.token_floor.min(Token::MAX);
+        self.bootstrap = Some(bootstrap.clone());
+        Ok(Done::Nothing)
+    }
+
+    fn expire_waits(&mut self, waits: &[WaitId]) {
+        let mut freed = Vec::new();
+        for wait in waits {
+            if let Some(waiting) = self.leave(*wait, LeaveCause::TimedOut) {
+                freed.extend(waiting.names);
+                self.answer(*wait, Some(waiting.contents), Err(Refusal::WaitTimeout));
+            }
+        }
+        self.hand_on(freed);
     }
 
     fn limits(&self) -> Limits {

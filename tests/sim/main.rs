@@ -1,0 +1,96 @@
+//! A seeded simulation of the whole authority: the real `locks` and `leases` on 1, 3
+//! and 5 nodes over an idealised log, with drifting clocks, pauses, partitions,
+//! restarts, snapshots, lost, late and repeated messages, clients and a fenced
+//! destination. Each invariant of the contract has a file in `properties`.
+//!
+//! `SIM_SEEDS=n` runs so many seeds, `SIM_SEED=k` one of them with its whole trace.
+
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "indices of runs that last ten seconds fit everything"
+)]
+#![allow(missing_docs, reason = "nothing here is public")]
+
+mod campaign;
+mod client;
+mod counterexamples;
+mod counts;
+mod destination;
+mod faults;
+mod log;
+mod network;
+mod node;
+mod properties;
+mod replication;
+mod rng;
+mod shell;
+mod simulation;
+mod time;
+mod trace;
+mod world;
+
+use std::env;
+use std::time::Instant;
+
+use campaign::{campaign, report};
+use faults::{Setup, Weather};
+use simulation::run;
+
+/// How many seeds `make test` runs.
+const SEEDS: u64 = 20_000;
+/// From how many seeds on the counts say something.
+const SEEDS_COUNTED: u64 = 1_000;
+
+fn number(name: &str) -> Option<u64> {
+    let text = env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} must be a number, not {text:?}")))
+}
+
+#[test]
+fn the_contract_as_written_holds_on_every_seed() {
+    let setup = Setup::default();
+    if let Some(seed) = number("SIM_SEED") {
+        let report = run(seed, setup, true);
+        println!("{}\n\n{}", report.lines.join("\n"), report.counts.table());
+        assert_eq!(report.violation, None);
+        return;
+    }
+    let seeds = number("SIM_SEEDS").unwrap_or(SEEDS);
+    let began = Instant::now();
+    let done = campaign(seeds, setup);
+    if let Some(failure) = &done.failure {
+        panic!("{}", report(failure, setup));
+    }
+    println!("{}{seeds} seeds in {:.1?}", done.counts.table(), began.elapsed());
+    if seeds >= SEEDS_COUNTED {
+        let few = done.counts.too_few(seeds);
+        assert!(few.is_empty(), "not exercised enough:\n{}", few.join("\n"));
+    }
+}
+
+#[test]
+fn the_contract_as_written_holds_in_bad_weather() {
+    for weather in [Weather::Slow, Weather::Catching, Weather::Queueing] {
+        let setup = Setup { weather, ..Setup::default() };
+        let done = campaign(number("SIM_SEEDS").unwrap_or(SEEDS) / 20, setup);
+        if let Some(failure) = &done.failure {
+            panic!("{}", report(failure, setup));
+        }
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_trace() {
+    let mut told = 0;
+    for seed in 0..40 {
+        let (one, two) = (run(seed, Setup::default(), true), run(seed, Setup::default(), true));
+        assert_eq!(one.lines, two.lines, "seed {seed}");
+        assert_eq!(one.trace_hash, two.trace_hash, "seed {seed}");
+        let untold = run(seed, Setup::default(), false);
+        assert_eq!(one.trace_hash, untold.trace_hash, "seed {seed} when nobody reads it");
+        let other = run(seed + 1, Setup::default(), false);
+        assert_ne!(one.trace_hash, other.trace_hash, "seeds {seed} and the next");
+        told += one.lines.len();
+    }
+    assert!(told > 40 * 500, "traces tell little: {told} lines");
+}

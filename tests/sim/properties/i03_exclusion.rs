@@ -1,0 +1,42 @@
+//! [I3] At every revision at most one exclusive grant on a resource.
+//!
+//! Kept from the events alone: the table is not asked.
+
+use std::collections::BTreeMap;
+
+use ringfence::locks::{Happened, ResourceName, Token};
+
+use crate::log::Committed;
+
+#[derive(Default)]
+pub struct Exclusion {
+    holders: BTreeMap<ResourceName, Token>,
+}
+
+impl Exclusion {
+    pub fn committed(&mut self, seen: &Committed<'_>) -> Result<(), String> {
+        for event in &seen.effects.events {
+            match &event.what {
+                Happened::Granted { names, token, .. } => {
+                    for name in names {
+                        if let Some(holder) = self.holders.insert(name.clone(), *token) {
+                            return Err(format!("{name} granted to {token} beside {holder}"));
+                        }
+                    }
+                }
+                Happened::GrantEnded { names, token, .. } => {
+                    for name in names {
+                        if self.holders.remove(name) != Some(*token) {
+                            return Err(format!("{token} ended on {name}, which it did not hold"));
+                        }
+                    }
+                }
+                Happened::Opened { .. }
+                | Happened::Ended { .. }
+                | Happened::Queued { .. }
+                | Happened::LeftQueue { .. } => {}
+            }
+        }
+        Ok(())
+    }
+}
