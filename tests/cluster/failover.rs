@@ -5,11 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ringfence::client::{Client, Guard, Session, State};
 use ringfence::wire::v1;
+use ringfence::wire::v1::renewal_answer::Result as Answer;
 
 use crate::cluster::{Cluster, PATIENCE};
 use crate::wire::{Owner, Wire, insist, owner};
 
+/// After which a follower gives its leader up, as [`Cluster`] runs them; twice at most.
+const ELECTION: Duration = Duration::from_millis(400);
+/// Renewals that a frozen leader finds when it wakes.
+const STALE: usize = 20;
 const CLIENTS: u64 = 16;
 const NAMES: u64 = 4;
 const KILLS: usize = 20;
@@ -158,5 +164,178 @@ async fn check_replicas_agree(cluster: &Cluster, tokens: u64) {
         }
         assert!(Instant::now() < until, "the replicas differ: {states:#?}");
         tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Sessions of one client, each with a guard.
+async fn guards(client: &Client, count: u64, ttl: Duration) -> Vec<(Session, Guard)> {
+    let mut held = Vec::new();
+    for number in 0..count {
+        let session = client.session(ttl).await.expect("a session");
+        let guard = session.try_acquire(format!("held/{number}")).await.expect("free");
+        held.push((session, guard));
+    }
+    held
+}
+
+/// Every guard is held, under its token, by the client's word and by the authority's.
+async fn check_held(node: &Wire, held: &[(Session, Guard)]) {
+    for (session, guard) in held {
+        let until = Instant::now() + PATIENCE;
+        while guard.state() == State::Suspended && Instant::now() < until {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(guard.state(), State::Held, "{} of session {}", guard.resource(), session.id());
+        let (name, token) = (guard.resource().as_str().to_owned(), guard.token().get());
+        let current = insist(std::slice::from_ref(node), |node| {
+            let name = name.clone();
+            async move { node.check(&name, token).await }
+        });
+        assert_eq!(current.await.ok(), Some(true), "{name} under {token}");
+    }
+}
+
+/// B15 as well: no guard is even suspended.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rolling_restart_with_a_ttl_of_ten_seconds_loses_no_session() {
+    let mut cluster = Cluster::start(3).await;
+    let client = Client::connect(cluster.endpoints()).expect("good endpoints");
+    let held = guards(&client, 12, Duration::from_secs(10)).await;
+    let unheld =
+        futures::future::select_all(held.iter().map(|(_, guard)| Box::pin(guard.not_held())));
+    let restarts = async {
+        // The leader last, and then first: leadership moves every time.
+        for round in 0..2 {
+            let leader = cluster.leader().await;
+            let mut ids = cluster.ids();
+            ids.sort_by_key(|id| (*id == leader) == (round == 0));
+            for id in ids {
+                let status = cluster.terminate(id).await;
+                assert!(status.success(), "{status}: {}", cluster.log(id));
+                cluster.run(id);
+                cluster.caught_up(id).await;
+            }
+        }
+    };
+    tokio::select! {
+        (state, which, _) = unheld => panic!("guard {which}: {state:?}"),
+        () = restarts => {}
+    }
+    check_held(&Wire::to(cluster.address(1)), &held).await;
+    for (_, guard) in held {
+        guard.release().await.expect("held");
+    }
+}
+
+/// Without a majority for two ttl. Every guard is suspended at its own deadline, and
+/// held again with the same token when the cluster is back.
+async fn without_a_majority(
+    cluster: &mut Cluster,
+    fail: impl AsyncFnOnce(&mut Cluster),
+    recover: impl AsyncFnOnce(&mut Cluster),
+) {
+    let ttl = Duration::from_millis(1_500);
+    let client = Client::connect(cluster.endpoints()).expect("good endpoints");
+    let held = guards(&client, 6, ttl).await;
+    fail(cluster).await;
+    let failed = Instant::now();
+    for (_, guard) in &held {
+        assert_eq!(guard.not_held().await, State::Suspended);
+        assert_eq!(guard.valid_for(), Duration::ZERO);
+        let after = failed.elapsed();
+        assert!(after < ttl, "suspended only {after:?} after the last acknowledgement");
+    }
+    tokio::time::sleep((ttl * 2).saturating_sub(failed.elapsed())).await;
+    for (_, guard) in &held {
+        assert_eq!(guard.state(), State::Suspended);
+    }
+    recover(cluster).await;
+    check_held(&Wire::to(cluster.address(1)), &held).await;
+    for (_, guard) in held {
+        guard.release().await.expect("held");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scenario_b4_sessions_outlive_two_ttl_without_a_majority_under_one_leader() {
+    let mut cluster = Cluster::start(3).await;
+    let leader = cluster.leader().await;
+    let signal = |cluster: &Cluster, name: &str| {
+        for id in cluster.ids().into_iter().filter(|id| *id != leader) {
+            cluster.signal(id, name);
+        }
+    };
+    let fail = async |cluster: &mut Cluster| signal(cluster, "STOP");
+    let recover = async |cluster: &mut Cluster| signal(cluster, "CONT");
+    without_a_majority(&mut cluster, fail, recover).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scenario_b4_sessions_outlive_two_ttl_after_a_crash_of_all_nodes() {
+    let mut cluster = Cluster::start(3).await;
+    let fail = async |cluster: &mut Cluster| {
+        for id in cluster.ids() {
+            cluster.kill(id);
+        }
+    };
+    let recover = async |cluster: &mut Cluster| cluster.run_all();
+    without_a_majority(&mut cluster, fail, recover).await;
+}
+
+/// Renewals that lie in the old leader's socket while it is frozen. Answers what it
+/// says of them when it wakes.
+async fn stale_renewals(node: &Wire, me: &Owner) -> impl Future<Output = Vec<Answer>> + use<> {
+    let message = |sequence| v1::KeepAliveRequest { renewals: vec![me.renewal(sequence)] };
+    let stream = tokio_stream::StreamExt::chain(
+        tokio_stream::iter((1..=STALE as u64).map(message).collect::<Vec<_>>()),
+        tokio_stream::pending(),
+    );
+    let mut sessions = node.sessions();
+    async move {
+        let mut told = Vec::new();
+        let Ok(answers) = sessions.keep_alive(stream).await else { return told };
+        let mut answers = answers.into_inner();
+        while told.len() < STALE
+            && let Ok(Some(message)) = answers.message().await
+        {
+            told.extend(message.answers.into_iter().filter_map(|answer| answer.result));
+        }
+        told
+    }
+}
+
+/// The old leader's knowledge of deadlines is void when it wakes, and it acknowledges
+/// nothing that it could not have confirmed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scenario_b3_a_leader_that_was_frozen_ends_no_session_and_acknowledges_no_renewal() {
+    let cluster = Cluster::start(3).await;
+    let client = Client::connect(cluster.endpoints()).expect("good endpoints");
+    let held = guards(&client, 20, Duration::from_secs(2)).await;
+    let old = cluster.leader().await;
+    let node = Wire::to(cluster.address(old));
+    let me = node.open(owner(1), Duration::from_secs(2)).await.expect("a session");
+    let stale = stale_renewals(&node, &me).await;
+    cluster.signal(old, "STOP");
+    let frozen = Instant::now();
+    let stale = tokio::spawn(stale);
+    let next = cluster.leader_but(Some(old)).await;
+    let term = cluster.status(next).await.expect("it leads").term;
+    // Longer than three election timeouts and than the ttl: to the old leader's clock
+    // every session is overdue.
+    tokio::time::sleep((ELECTION * 2 * 3).saturating_sub(frozen.elapsed())).await;
+    let other = Wire::to(cluster.address(next));
+    cluster.signal(old, "CONT");
+    cluster.caught_up(old).await;
+    let within = Duration::from_secs(3);
+    let told = match tokio::time::timeout(within, stale).await {
+        Ok(told) => told.expect("no panic"),
+        Err(_) => panic!("the old leader keeps renewals that it cannot answer"),
+    };
+    println!("the old leader said {:?} and so on, {} times", told.first(), told.len());
+    assert!(!told.iter().any(|answer| matches!(answer, Answer::Renewed(_))), "{told:?}");
+    assert_eq!(cluster.status(next).await.expect("it leads").term, term, "one change only");
+    check_held(&other, &held).await;
+    for (session, guard) in &held {
+        assert!(!matches!(guard.state(), State::Lost(_)), "session {}", session.id());
     }
 }

@@ -7,6 +7,12 @@ mod cluster;
 mod proxy;
 mod wire;
 
+mod api;
+mod bounds;
+mod clocks;
 mod failover;
+mod folders;
+mod refusals;
 mod retries;
+mod sessions;
 mod waiting;

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 use ringfence::client::{Client, ClientError, Session};
 use ringfence::wire::Reason;
 
+use tokio::task::JoinHandle;
+
 use crate::cluster::{Cluster, PATIENCE};
 use crate::wire::{Owner, Wire, owner, reason, refused};
 
@@ -73,12 +75,13 @@ async fn scenario_c7_a_wait_behind_a_long_holder_ends_by_its_deadline_and_leaves
     assert_eq!(node.get("job/7").await.expect("a view").waiting, 0);
 }
 
-/// [I4]: all that wait on one name, from the queue's head to its end.
-async fn queue_up(client: &Client, count: usize) -> Vec<tokio::task::JoinHandle<(u64, Session)>> {
+/// So many sessions that wait on one name, and give it back when it is their turn.
+fn queue_up(client: &Client, count: usize) -> Vec<JoinHandle<(u64, Session)>> {
     let mut waiters = Vec::new();
     for _ in 0..count {
-        let session = client.session(Duration::from_secs(60)).await.expect("a session");
+        let client = client.clone();
         waiters.push(tokio::spawn(async move {
+            let session = client.session(Duration::from_secs(60)).await.expect("a session");
             let guard = session.acquire("one/name").wait(HOUR).await.expect("a turn");
             let token = guard.token().get();
             guard.release().await.expect("held");
@@ -115,7 +118,7 @@ async fn scenario_c1_a_handover_costs_one_entry_and_a_thousand_waiters_survive_t
         (0..4).map(|_| Client::connect(cluster.endpoints()).expect("good endpoints")).collect();
     let mut waiters = Vec::new();
     for client in &clients {
-        waiters.extend(queue_up(client, WAITERS / clients.len()).await);
+        waiters.extend(queue_up(client, WAITERS / clients.len()));
     }
     let until = Instant::now() + PATIENCE;
     while node.get("one/name").await.expect("a view").waiting < WAITERS as u64 {

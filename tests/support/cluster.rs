@@ -23,7 +23,6 @@ pub struct Cluster {
     nodes: BTreeMap<u64, NodeProcess>,
     members: String,
     flags: Vec<String>,
-    environment: Vec<(String, String)>,
 }
 
 struct NodeProcess {
@@ -57,13 +56,7 @@ impl Cluster {
             nodes: nodes.collect(),
             members,
             flags: flags.iter().map(ToString::to_string).collect(),
-            environment: Vec::new(),
         }
-    }
-
-    /// Sets a variable in the environment of every node that starts from here on.
-    pub fn set_env(&mut self, name: &str, value: &str) {
-        self.environment.push((name.to_owned(), value.to_owned()));
     }
 
     /// Starts all nodes; none runs yet.
@@ -105,9 +98,16 @@ impl Cluster {
 
     /// Starts a node that does not run.
     pub fn run(&mut self, id: u64) {
+        self.run_with(id, &[]);
+    }
+
+    /// As [`Cluster::run`], with more in its environment.
+    pub fn run_with(&mut self, id: u64, environment: &[(&str, PathBuf)]) {
         let log = File::options().create(true).append(true).open(self.log_path(id));
         let log = log.expect("the log can be written");
-        let child = self.command(id).stderr(log).spawn().expect("ringfence starts");
+        let mut command = self.command(id);
+        command.envs(environment.iter().map(|(name, value)| (name, value)));
+        let child = command.stderr(log).spawn().expect("ringfence starts");
         let node = self.nodes.get_mut(&id).expect("a node of the cluster");
         assert!(node.child.replace(child).is_none(), "node {id} runs already");
     }
@@ -121,7 +121,6 @@ impl Cluster {
             .arg("--data")
             .arg(self.data(id))
             .args(&self.flags)
-            .envs(self.environment.iter().cloned())
             .stdin(Stdio::null())
             .stdout(Stdio::null());
         command
