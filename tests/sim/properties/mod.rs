@@ -28,6 +28,8 @@ use crate::shell::How;
 use crate::time::Micros;
 use crate::world::World;
 
+pub use i11_never_late::Stall;
+
 /// All invariants with what each remembers.
 #[derive(Default)]
 pub struct Properties {
