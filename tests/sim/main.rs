@@ -10,6 +10,12 @@
     reason = "indices of runs that last ten seconds fit everything"
 )]
 #![allow(missing_docs, reason = "nothing here is public")]
+#![allow(
+    clippy::unused_self,
+    clippy::too_many_arguments,
+    clippy::trivially_copy_pass_by_ref,
+    reason = "all properties are asked in the same way, whatever one needs of it"
+)]
 
 mod campaign;
 mod client;
