@@ -6,7 +6,6 @@
 mod authority;
 mod calls;
 #[path = "../support/cluster.rs"]
-#[allow(dead_code, reason = "other tests use more of it")]
 mod cluster;
 mod codes;
 mod ends;
