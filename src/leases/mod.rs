@@ -229,20 +229,24 @@ impl Leases {
     }
 
     /// An expiry that named these was applied: those that live on were spared, and
-    /// are marked no longer.
-    pub fn expiry_applied(&mut self, sessions: impl IntoIterator<Item = SessionId>) {
+    /// are marked no longer. A mark of another revision stays: the expiry that names
+    /// it is still on its way and would end the session. [I2]
+    pub fn expiry_applied(&mut self, expiries: impl IntoIterator<Item = Overdue>) {
+        let named = self.switches.hold(Rule::OutcomeNamesRevision);
         if let Some(lead) = &mut self.lead {
-            for session in sessions {
-                lead.expiring.remove(&session);
+            for Overdue { session, seen } in expiries {
+                if !named || lead.expiring.get(&session) == Some(&seen) {
+                    lead.expiring.remove(&session);
+                }
             }
         }
     }
 
     /// Takes marks back without an outcome: what the contract forbids.
     #[cfg(feature = "switches")]
-    pub fn unmark(&mut self, sessions: impl IntoIterator<Item = SessionId>) {
+    pub fn unmark(&mut self, expiries: impl IntoIterator<Item = Overdue>) {
         if !self.switches.hold(Rule::ExpiringMarkStays) {
-            self.expiry_applied(sessions);
+            self.expiry_applied(expiries);
         }
     }
 
