@@ -172,7 +172,9 @@ impl Leases {
         let stall = gap.saturating_sub(usual);
         if !stall.is_zero() && self.switches.hold(Rule::StallsPostpone) {
             self.stalled += stall;
-            self.cap(began.max(self.observed));
+            if self.switches.hold(Rule::StallIsCapped) {
+                self.cap(began.max(self.observed));
+            }
         }
     }
 

@@ -34,6 +34,8 @@ pub enum Rule {
     SnapshotGivesFullTtl,
     /// Time without a confirmed round moves every deadline. (16)
     StallsPostpone,
+    /// A stall gives nobody more than its ttl from when it is over.
+    StallIsCapped,
     /// A repeated expiry names the revision that the first one named. (19)
     RetryNamesOldRevision,
     /// An expiring mark ends with the outcome of an expiry that names its revision.

@@ -16,7 +16,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    pub fn holds(&self, rule: ShellRule) -> bool {
+    pub fn holds(self, rule: ShellRule) -> bool {
         self.off != Some(rule)
     }
 }
@@ -55,7 +55,7 @@ pub enum Weather {
     Slow,
     /// Five nodes that often restart, apply late and install snapshots.
     Catching,
-    /// Every third proposal stays in a queue for up to 1.5 s.
+    /// Every second proposal stays in a queue for up to 1.5 s; little else goes wrong.
     Queueing,
 }
 
@@ -103,7 +103,7 @@ impl Profile {
         };
         match weather {
             Weather::Mixed => {}
-            Weather::Queueing => drawn.queued = 330,
+            Weather::Queueing => (drawn.queued, drawn.faults) = (500, 1),
             Weather::Slow => {
                 drawn.nodes = 3;
                 (drawn.slow, drawn.slowest, drawn.faults) = (250, 2000 * MS, 12);

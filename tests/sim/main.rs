@@ -26,7 +26,9 @@ mod faults;
 mod log;
 mod network;
 mod node;
+mod orders;
 mod properties;
+mod recovery;
 mod replication;
 mod rng;
 mod shell;
@@ -89,6 +91,25 @@ fn the_contract_as_written_holds_in_bad_weather() {
         if let Some(failure) = &done.failure {
             panic!("{}", report(failure, setup));
         }
+    }
+}
+
+/// Seeds in which a run of the real modules once failed, and what was wrong.
+#[test]
+fn seeds_that_once_failed_hold() {
+    let late = "a stall moved sessions that were seen in the midst of it by all of it";
+    let marks = "an older expiry ended a newer mark";
+    for (weather, seed, wrong) in [
+        (Weather::Mixed, 15, late),
+        (Weather::Mixed, 724, late),
+        (Weather::Mixed, 11_159, late),
+        (Weather::Slow, 2_955, late),
+        (Weather::Catching, 10_712, late),
+        (Weather::Queueing, 1_276, marks),
+    ] {
+        let setup = Setup { weather, ..Setup::default() };
+        let report = run(seed, setup, false);
+        assert_eq!(report.violation, None, "{weather:?}, seed {seed}: {wrong}");
     }
 }
 
