@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use crate::leases::{Leases, Moment};
 use crate::locks::{
@@ -18,6 +18,7 @@ use crate::locks::{
 #[derive(Debug, Default)]
 pub struct Authority {
     state: Mutex<State>,
+    doubts: watch::Sender<()>,
 }
 
 /// What is behind the lock.
@@ -38,12 +39,26 @@ impl Authority {
     /// Starts from a table loaded from disk; every deadline begins anew.
     pub fn new(table: LockTable, now: Moment) -> Self {
         let leases = Leases::restore(&table, now);
-        Self { state: Mutex::new(State { table, leases, waiters: BTreeMap::new() }) }
+        let state = Mutex::new(State { table, leases, waiters: BTreeMap::new() });
+        Self { state, doubts: watch::Sender::default() }
     }
 
     /// Takes the lock. Not to be held across an await.
     pub fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock()
+    }
+
+    /// Ends all calls that are under way here without an answer: what they asked for
+    /// may take effect yet, but not with this leader's knowledge. Waits keep their
+    /// places in the queues.
+    pub fn doubt(&self) {
+        self.lock().waiters.clear();
+        self.doubts.send_replace(());
+    }
+
+    /// Changes at the next [`Authority::doubt`].
+    pub fn doubts(&self) -> watch::Receiver<()> {
+        self.doubts.subscribe()
     }
 }
 
@@ -93,12 +108,6 @@ impl State {
                 self.waiters.remove(&wait);
             }
         }
-    }
-
-    /// Ends all waiting calls without an answer: their outcome is unknown here, and
-    /// they keep their places in the queues.
-    pub fn drop_waiters(&mut self) {
-        self.waiters.clear();
     }
 
     fn tell(&mut self, event: &Event) {

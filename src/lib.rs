@@ -86,6 +86,8 @@ pub mod raft_types;
 pub mod server;
 #[cfg(feature = "server")]
 pub mod storage;
+#[cfg(feature = "server")]
+pub mod telemetry;
 #[cfg(feature = "client")]
 pub mod wire;
 

@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::TcpListenerStream;
 
@@ -70,7 +70,39 @@ pub struct Server {
     bootstrap: Option<JoinHandle<Result<ClusterId, BootstrapError>>>,
     serving: JoinHandle<Result<(), tonic::transport::Error>>,
     stop: oneshot::Sender<()>,
-    raft_runtime: Runtime,
+    /// Set when the folder turns out to be another cluster's.
+    astray: watch::Receiver<Option<BootstrapError>>,
+    raft_threads: RaftThreads,
+}
+
+/// The consensus's own threads. Left to themselves when dropped: a runtime may not
+/// wait for its threads on a thread of another.
+struct RaftThreads(Option<Runtime>);
+
+impl RaftThreads {
+    fn start() -> Result<Self, StartError> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(RAFT_THREADS)
+            .thread_name("ringfence-raft")
+            .enable_all()
+            .build();
+        Ok(Self(Some(runtime.map_err(StartError::Threads)?)))
+    }
+
+    fn spawn<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
+        self.0.as_ref().expect("it is taken when dropped only").spawn(task)
+    }
+}
+
+impl Drop for RaftThreads {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 impl Server {
@@ -90,15 +122,10 @@ impl Server {
             Ok((storage, machine, authority))
         });
         let (storage, machine, authority) = opened.await.expect("opening does not panic")?;
-        let raft_runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(RAFT_THREADS)
-            .thread_name("ringfence-raft")
-            .enable_all()
-            .build()
-            .map_err(StartError::Threads)?;
+        let raft_threads = RaftThreads::start()?;
         let home: Arc<dyn Home> = Arc::new(Folder(storage.clone()));
         let parts = parts(&config, Arc::clone(&home), &storage, machine);
-        let started = raft_runtime.spawn(raft::start(parts));
+        let started = raft_threads.spawn(raft::start(parts));
         let (replica, peers) = started.await.expect("starting does not panic")?;
         let renewals =
             leader::start(replica.clone(), Arc::clone(&authority), config.timing.heartbeat);
@@ -109,9 +136,20 @@ impl Server {
         let serving = tokio::spawn(serve(listener, node, peers, async {
             let _asked = stopped.await;
         }));
-        let bootstrap = form(config, home, replica.clone(), Arc::clone(&authority));
-        let bootstrap = Some(raft_runtime.spawn(bootstrap));
-        Ok(Self { replica, authority, address, storage, bootstrap, serving, stop, raft_runtime })
+        let (wrong, astray) = watch::channel(None);
+        let bootstrap = form(config, home, replica.clone(), Arc::clone(&authority), wrong);
+        let bootstrap = Some(raft_threads.spawn(bootstrap));
+        Ok(Self {
+            replica,
+            authority,
+            address,
+            storage,
+            bootstrap,
+            serving,
+            stop,
+            astray,
+            raft_threads,
+        })
     }
 
     /// Waits until this node is a member of a cluster.
@@ -147,7 +185,13 @@ impl Server {
 
     /// Resolves when the node cannot go on.
     pub async fn ended(&self) -> Ended {
-        self.replica.ended().await
+        let mut astray = self.astray.clone();
+        tokio::select! {
+            ended = self.replica.ended() => ended,
+            Ok(found) = astray.wait_for(Option::is_some) => {
+                Ended::Broken(found.as_ref().map_or_else(String::new, ToString::to_string))
+            }
+        }
     }
 
     /// Hands leadership over, stops serving, and closes the data folder.
@@ -159,7 +203,7 @@ impl Server {
         if let Some(task) = self.bootstrap {
             task.abort();
         }
-        self.raft_runtime.shutdown_background();
+        drop(self.raft_threads);
         self.storage.close().await;
     }
 }
@@ -234,9 +278,15 @@ async fn form(
     home: Arc<dyn Home>,
     replica: Replica,
     authority: Arc<Authority>,
+    astray: watch::Sender<Option<BootstrapError>>,
 ) -> Result<ClusterId, BootstrapError> {
     let (members, timing) = (config.members.clone(), config.timing.clone());
-    let cluster = Bootstrap { home, members, timing, bind: None }.run(&replica).await?;
+    let bootstrap = Bootstrap { home, members, timing, bind: None };
+    let cluster = bootstrap.run(&replica).await?;
+    tokio::spawn(async move {
+        let error = bootstrap.astray(cluster).await;
+        astray.send_replace(Some(error));
+    });
     let named = || authority.lock().table.cluster().is_some();
     let mut leadership = replica.leadership();
     while !named() {

@@ -61,10 +61,16 @@ impl Node {
         Self { replica, authority, renewals, written, leaders, admission }
     }
 
-    /// Proposes a command and waits until it is applied here.
+    /// Proposes a command and waits until it is applied here, or until this node has
+    /// lost the lead or its majority: then the outcome is unknown.
     pub(super) async fn propose(&self, command: &Command) -> Result<Done, Status> {
         let _admitted = self.admit()?;
-        let told = self.replica.propose(EncodedCommand(encode_command(command))).await;
+        let mut doubts = self.authority.doubts();
+        let told = tokio::select! {
+            biased;
+            told = self.replica.propose(EncodedCommand(encode_command(command))) => told,
+            _ = doubts.changed() => return Err(outcome_unknown()),
+        };
         let (_, outcome) = told.map_err(|error| not_proposed(&error))?;
         outcome.map_err(|refusal| refused(&refusal))
     }

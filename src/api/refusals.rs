@@ -97,6 +97,11 @@ pub fn no_quorum() -> Status {
     Reason::NoQuorum.status("this node reaches no majority of the cluster", [])
 }
 
+/// This node follows a leader to which it has no connection, so that nothing was sent.
+pub fn leader_unreachable() -> Status {
+    Reason::NoQuorum.status("the leader cannot be reached from here: an election may follow", [])
+}
+
 /// It may have taken effect.
 pub fn outcome_unknown() -> Status {
     Reason::OutcomeUnknown

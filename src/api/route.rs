@@ -10,7 +10,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Response, Status};
 
 use super::node::Node;
-use super::refusals::{not_leader, outcome_unknown};
+use super::refusals::{leader_unreachable, not_leader, outcome_unknown};
 use crate::wire::reason::{NO_FORWARD, Reason};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -88,8 +88,18 @@ pub(super) fn forwarded<Q>(mut request: Request<Q>) -> Request<Q> {
     request
 }
 
-/// A status of ours passes as it is; anything else came from the connection, and
-/// whether the call arrived is unknown.
-fn of_forwarding(status: Status) -> Status {
-    if Reason::of(&status).is_some() { status } else { outcome_unknown() }
+/// A status of ours passes as it is; anything else came from the connection. Without
+/// one the call cannot have arrived; else whether it did is unknown.
+pub(super) fn of_forwarding(status: Status) -> Status {
+    if Reason::of(&status).is_some() {
+        return status;
+    }
+    let mut cause = std::error::Error::source(&status);
+    while let Some(error) = cause {
+        if error.is::<tonic::ConnectError>() {
+            return leader_unreachable();
+        }
+        cause = error.source();
+    }
+    outcome_unknown()
 }

@@ -8,7 +8,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::keep_alive::{self, Answers};
 use super::node::Node;
 use super::refusals::{invalid, outcome_unknown};
-use super::route::{Route, forwarded};
+use super::route::{Route, forwarded, of_forwarding};
 use crate::locks::{Command, Done, Millis, OwnerId, SessionId};
 use crate::wire::api::{header_in, labels_in, limit_in, session_in};
 use crate::wire::v1;
@@ -42,7 +42,8 @@ impl Sessions for SessionService {
             Route::Here => Ok(Response::new(keep_alive::serve(&self.0, request.into_inner()))),
             Route::Leader(channel) => {
                 let request = forwarded(request).map(keep_alive::pass_on);
-                let answers = SessionsClient::new(channel).keep_alive(request).await?;
+                let answers = SessionsClient::new(channel).keep_alive(request).await;
+                let answers = answers.map_err(of_forwarding)?;
                 Ok(answers.map(|answers| Box::pin(answers) as Answers))
             }
         }

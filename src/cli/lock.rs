@@ -77,7 +77,7 @@ pub struct Args {
     #[arg(long, env = "RINGFENCE_TTL", default_value = "10s", value_name = "DURATION")]
     #[arg(value_parser = some_time)]
     ttl: Duration,
-    /// How long to wait in the queue [default: until it is granted]
+    /// How long to wait in the queue, 24h at most [default: 24h]
     #[arg(long, value_name = "DURATION", value_parser = any_time, conflicts_with = "only_try")]
     wait: Option<Duration>,
     /// Do not wait
@@ -112,12 +112,12 @@ pub async fn run(to: &Connection, args: Args) -> Result<Exit, Failure> {
     let pace = Pace::of(args.ttl, args.grace)?;
     let mut signals = Signals::listen()?;
     let client = to.client()?;
-    let warden = Warden::start(pace.grace).await?;
     let opening = args.session(&client).deadline(to.timeout).into_future();
-    let session = tokio::select! {
+    let opening = async { opening.await.map_err(Failure::from) };
+    let (warden, session) = tokio::select! {
         biased;
         signal = signals.end() => return Ok(Exit::signalled(signal as i32)),
-        session = opening => session?,
+        both = async { tokio::try_join!(Warden::start(pace.grace), opening) } => both?,
     };
     let asked = tokio::select! {
         biased;

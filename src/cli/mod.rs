@@ -29,7 +29,7 @@ mod warden;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use tokio::runtime::{Builder, Runtime};
 
 use connect::Connection;
@@ -47,12 +47,12 @@ use output::Format;
 #[command(name = "ringfence", version, after_help = EXAMPLES, after_long_help = LONG)]
 #[command(arg_required_else_help = true, max_term_width = 100)]
 struct Cli {
-    #[command(flatten)]
-    connection: Connection,
     /// How to print answers; messages for people go to stderr either way
     #[arg(short, long, global = true, env = "RINGFENCE_OUTPUT", value_enum)]
-    #[arg(default_value_t = Format::Table)]
+    #[arg(default_value_t = Format::Table, value_name = "FORMAT")]
     output: Format,
+    #[command(flatten)]
+    connection: Connection,
     #[command(subcommand)]
     command: Command,
 }
@@ -109,7 +109,8 @@ enum Command {
 /// Runs the command that the process was started with, and says how it ended: see
 /// `ringfence --help` for the codes.
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let parsed = command().try_get_matches().and_then(|given| Cli::from_arg_matches(&given));
+    let cli = match parsed {
         Ok(cli) => cli,
         Err(told) => {
             // Help and version are asked for; all else is a mistake.
@@ -127,6 +128,20 @@ pub fn main() -> ExitCode {
         }
     }
 }
+
+/// The command line as it is parsed and as it is told: where an option that all
+/// commands take means nothing, the help is silent about it.
+fn command() -> clap::Command {
+    let command = Cli::command();
+    let global = command.get_arguments().filter(|option| option.is_global_set());
+    let hidden: Vec<clap::Arg> = global.map(|option| option.clone().hide(true)).collect();
+    LOCAL.iter().fold(command, |command, name| {
+        command.mut_subcommand(name, |command| command.args(&hidden))
+    })
+}
+
+/// Commands that ask no authority and print no answer.
+const LOCAL: [&str; 5] = ["serve", "dev", "demo", "fence", "completions"];
 
 impl Cli {
     fn run(self) -> Result<Exit, Failure> {

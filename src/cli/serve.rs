@@ -8,6 +8,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::exit::Exit;
 use crate::config::{Layer, NodeConfig, parse_members};
 use crate::server::{Ended, Server, StorageOptions};
+use crate::telemetry;
 
 /// Run one node of a cluster
 #[derive(Debug, ClapArgs)]
@@ -20,7 +21,9 @@ EXAMPLE
 The first start waits until all members are up and then forms the cluster; later
 starts need a majority. A flag wins over the environment, which wins over --config.
 Keep the data folder: a node that comes back without it is refused, for it could
-vote twice.")]
+vote twice.
+
+RINGFENCE_LOG says how much is told on stderr, e.g. warn, or ringfence=debug.")]
 pub struct Args {
     /// This node's number, 1 or more; never given to another node
     #[arg(long, env = "RINGFENCE_NODE_ID")]
@@ -88,6 +91,7 @@ impl Args {
 pub async fn run(args: Args) -> anyhow::Result<Exit> {
     let config = args.settings()?;
     let node = config.node_id;
+    telemetry::start();
     let mut server = Server::start(config, StorageOptions::default()).await?;
     eprintln!("ringfence: node {node} listens at {}", server.address());
     let mut terminate = signal(SignalKind::terminate())?;

@@ -240,7 +240,7 @@ impl<'n> Lead<'n> {
                 if applied {
                     let authority = Arc::clone(self.authority);
                     let mut state = authority.lock();
-                    state.leases.expiry_applied(overdue.iter().map(|o| o.session));
+                    state.leases.expiry_applied(overdue);
                     let waited = std::mem::take(&mut self.expiring);
                     self.answer(&mut state, waited);
                     drop(state);
@@ -257,21 +257,18 @@ impl<'n> Lead<'n> {
     }
 
     /// Renewals cannot be confirmed here now; others may lead by now, so calls that
-    /// wait go and ask.
+    /// are under way go and ask.
     fn no_quorum(&mut self) {
         for renewal in self.waiting.drain(..) {
             renewal.answer(RenewalAnswer::NoQuorum);
         }
-        self.authority.lock().drop_waiters();
+        self.authority.doubt();
     }
 
     /// Everything volatile dies with the term.
     async fn end(mut self, leadership: &watch::Receiver<Leadership>) {
-        {
-            let mut state = self.authority.lock();
-            state.leases.follow();
-            state.drop_waiters();
-        }
+        self.authority.lock().leases.follow();
+        self.authority.doubt();
         for renewal in self.waiting.drain(..) {
             renewal.answer(RenewalAnswer::NotLeading);
         }

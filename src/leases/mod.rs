@@ -30,6 +30,8 @@ pub struct Leases {
     waits_due: BTreeSet<(Moment, WaitId)>,
     /// Term of the last entry observed.
     term: Term,
+    /// When that was.
+    observed: Moment,
     /// By how much lease time is behind the clock.
     stalled: Duration,
     /// What only a leader has; ends with the term.
@@ -54,7 +56,7 @@ struct Lead {
     /// When the last confirmed round began: no deadline after it is acted on.
     confirmed: Moment,
     /// Sessions marked expiring, with the revision that every proposal of their
-    /// expiry names. A mark ends with an applied outcome or with the term. [I2]
+    /// expiry names. A mark ends with an applied outcome or with the term. (I2)
     expiring: BTreeMap<SessionId, u64>,
     /// Waits whose end is proposed.
     ending: BTreeSet<WaitId>,
@@ -79,7 +81,8 @@ impl Leases {
     /// Deadlines after a restart or a snapshot install: every session gets its full
     /// ttl, every wait its full time.
     pub fn restore(table: &LockTable, now: Moment) -> Self {
-        let mut leases = Self { term: table.position().term, ..Self::default() };
+        let term = table.position().term;
+        let mut leases = Self { term, observed: now, ..Self::default() };
         for view in table.sessions_after(SessionId(0)) {
             let (ttl, seen) = (view.row.ttl, view.row.seen);
             leases.set(view.row.session, Lease { deadline: now + ttl.duration(), ttl, seen });
@@ -98,8 +101,9 @@ impl Leases {
         leases.switches = self.switches;
         if !self.switches.hold(Rule::SnapshotGivesFullTtl) {
             for (session, lease) in &self.sessions {
-                if leases.sessions.contains_key(session) {
-                    leases.set(*session, Lease { deadline: lease.deadline, ..*lease });
+                if let Some(fresh) = leases.sessions.get(session).copied() {
+                    let deadline = lease.deadline + self.stalled;
+                    leases.set(*session, Lease { deadline, ..fresh });
                 }
             }
         }
@@ -117,6 +121,7 @@ impl Leases {
 
     /// Takes in what an applied entry says, on every node, in the order of the log.
     pub fn observe(&mut self, facts: &[Fact], now: Moment) {
+        self.observed = now;
         for fact in facts {
             match *fact {
                 Fact::TermBegan { term, previous } => self.begin_term(term, previous, now),
@@ -132,7 +137,7 @@ impl Leases {
 
     /// Takes up the lead of a term; says whether it could. A leader acts only when
     /// it has applied the first entry of its own term: before that, the deadlines are
-    /// not re-based yet. [I2]
+    /// not re-based yet. (I2)
     pub fn lead(&mut self, term: Term, now: Moment) -> bool {
         if self.term != term && self.switches.hold(Rule::ActAfterFirstEntry) {
             return false;
@@ -156,15 +161,18 @@ impl Leases {
 
     /// Notes that a quorum confirmed the leader of `term` in a round that began at
     /// `began`. A gap since the last one that is longer than `usual` moves every
-    /// deadline by the excess: renewals could not have been served in it. Call it
+    /// deadline by the excess: renewals could not have been served in it. But none is
+    /// moved farther than a renewal would move it that arrives only now. [I11] Call it
     /// before the renewals of the round are answered, and those before
     /// [`Leases::overdue`].
     pub fn confirmed(&mut self, term: Term, began: Moment, usual: Duration) {
         let Some(lead) = self.lead.as_mut().filter(|lead| lead.term == term) else { return };
         let gap = began.since(lead.confirmed);
         lead.confirmed = lead.confirmed.max(began);
-        if self.switches.hold(Rule::StallsPostpone) {
-            self.stalled += gap.saturating_sub(usual);
+        let stall = gap.saturating_sub(usual);
+        if !stall.is_zero() && self.switches.hold(Rule::StallsPostpone) {
+            self.stalled += stall;
+            self.cap(began.max(self.observed));
         }
     }
 
@@ -190,7 +198,7 @@ impl Leases {
 
     /// Marks sessions whose time is up, at most `max`, and names them for an
     /// `ExpireSessions` entry. From here on they cannot be renewed; they end when the
-    /// entry is applied. Only time up to the last confirmed round counts. [I2]
+    /// entry is applied. Only time up to the last confirmed round counts. (I2)
     pub fn overdue(&mut self, now: Moment, max: usize) -> Vec<Overdue> {
         let postpone = self.switches.hold(Rule::StallsPostpone);
         let Some(lead) = &self.lead else { return Vec::new() };
@@ -221,20 +229,24 @@ impl Leases {
     }
 
     /// An expiry that named these was applied: those that live on were spared, and
-    /// are marked no longer.
-    pub fn expiry_applied(&mut self, sessions: impl IntoIterator<Item = SessionId>) {
+    /// are marked no longer. A mark of another revision stays: the expiry that names
+    /// it is still on its way and would end the session. [I2]
+    pub fn expiry_applied(&mut self, expiries: impl IntoIterator<Item = Overdue>) {
+        let named = self.switches.hold(Rule::OutcomeNamesRevision);
         if let Some(lead) = &mut self.lead {
-            for session in sessions {
-                lead.expiring.remove(&session);
+            for Overdue { session, seen } in expiries {
+                if !named || lead.expiring.get(&session) == Some(&seen) {
+                    lead.expiring.remove(&session);
+                }
             }
         }
     }
 
     /// Takes marks back without an outcome: what the contract forbids.
     #[cfg(feature = "switches")]
-    pub fn unmark(&mut self, sessions: impl IntoIterator<Item = SessionId>) {
+    pub fn unmark(&mut self, expiries: impl IntoIterator<Item = Overdue>) {
         if !self.switches.hold(Rule::ExpiringMarkStays) {
-            self.expiry_applied(sessions);
+            self.expiry_applied(expiries);
         }
     }
 
@@ -271,7 +283,7 @@ impl Leases {
         self.sessions.get(&session).map(|lease| lease.deadline + self.stalled)
     }
 
-    /// By how much stalls have moved every deadline so far.
+    /// By how much stalls have moved deadlines so far.
     pub const fn stalled(&self) -> Duration {
         self.stalled
     }
@@ -302,6 +314,18 @@ impl Leases {
         let of_it = self.sessions.iter().filter(|(_, lease)| lease.seen.term == seen_in);
         for (session, lease) in of_it.map(|(s, l)| (*s, *l)).collect::<Vec<_>>() {
             self.extend(session, lease, now);
+        }
+    }
+
+    /// A stall is known when it is over. Who was seen in the midst of it, or after, is
+    /// not owed all of it; nobody is owed more than its ttl from `now`.
+    fn cap(&mut self, now: Moment) {
+        let now = self.lease_time(now);
+        let latest = |lease: &Lease| now + lease.ttl.duration();
+        let beyond = self.sessions.iter().filter(|(_, lease)| lease.deadline > latest(lease));
+        let beyond: Vec<_> = beyond.map(|(session, lease)| (*session, *lease)).collect();
+        for (session, lease) in beyond {
+            self.set(session, Lease { deadline: latest(&lease), ..lease });
         }
     }
 

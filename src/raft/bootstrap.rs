@@ -10,15 +10,17 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::time::Instant;
 
 use super::config::Timing;
 use super::identity::{Folder, Home, Identity};
 use super::network::envelope::identity;
 use super::network::link::{Lane, endpoint};
 use super::replica::Replica;
+use crate::clock;
 use crate::locks::ClusterId;
 use crate::raft_types::Member;
 use crate::wire::peer::peer_client::PeerClient;
@@ -63,7 +65,7 @@ pub enum BootstrapError {
     /// A node of the list belongs elsewhere.
     #[error(
         "node {by} at {address} belongs to cluster {theirs} and this node to {}: one of the two \
-         has another cluster's or an old data folder",
+         has another cluster's or an old data folder; check --data and --members",
         ours.map_or("none".to_owned(), |c| c.to_string())
     )]
     OtherCluster {
@@ -218,6 +220,21 @@ impl Bootstrap {
         address: &str,
         invitation: Option<ClusterId>,
     ) -> Result<Result<Identity, String>, BootstrapError> {
+        match self.hello(address, invitation).await {
+            Err(status) if status.code() == tonic::Code::FailedPrecondition => {
+                let why = status.message().to_owned();
+                Err(BootstrapError::Refused { by: node, address: address.into(), why })
+            }
+            Err(status) => Ok(Err(status.message().to_owned())),
+            Ok(answer) => self.judge(node, address, &answer, invitation).map(Ok),
+        }
+    }
+
+    async fn hello(
+        &self,
+        address: &str,
+        invitation: Option<ClusterId>,
+    ) -> Result<HelloResponse, tonic::Status> {
         let me = self.home.identity();
         let request = HelloRequest {
             from_node: me.node,
@@ -231,15 +248,42 @@ impl Bootstrap {
                 endpoint.local_address(self.bind).connect().await.map_err(|e| unreachable(&e))?;
             PeerClient::new(channel).hello(request).await
         };
-        match tokio::time::timeout(self.timing.connect * 2, answer).await {
-            Err(_) => Ok(Err("no answer".into())),
-            Ok(Err(status)) if status.code() == tonic::Code::FailedPrecondition => {
-                let why = status.message().to_owned();
-                Err(BootstrapError::Refused { by: node, address: address.into(), why })
+        let answer = tokio::time::timeout(self.timing.connect * 2, answer).await;
+        let answer = answer.map_err(|_| tonic::Status::deadline_exceeded("no answer"))?;
+        answer.map(tonic::Response::into_inner)
+    }
+
+    /// Asks every other node of the list once it is up. Resolves only if most of the
+    /// list belongs to one other cluster than `ours`: then this folder is the wrong
+    /// one. A single stranger among them is told of, and is for that node to mend.
+    pub async fn astray(&self, ours: ClusterId) -> BootstrapError {
+        let me = self.home.identity().node;
+        let mut unheard: Vec<_> = self.members.iter().filter(|(node, _)| **node != me).collect();
+        let mut strangers: BTreeMap<ClusterId, usize> = BTreeMap::new();
+        while !unheard.is_empty() {
+            for (node, address) in std::mem::take(&mut unheard) {
+                let answer = self.hello(address, None).await.ok();
+                let theirs = answer.and_then(|a| ClusterId::from_slice(&a.cluster_id).ok());
+                let Some(theirs) = theirs else {
+                    unheard.push((node, address));
+                    continue;
+                };
+                if theirs == ours {
+                    continue;
+                }
+                let (by, address) = (*node, address.clone());
+                let stranger =
+                    BootstrapError::OtherCluster { by, address, theirs, ours: Some(ours) };
+                let met = strangers.entry(theirs).or_default();
+                *met += 1;
+                if *met > self.members.len() / 2 {
+                    return stranger;
+                }
+                tracing::error!("{stranger}");
             }
-            Ok(Err(status)) => Ok(Err(status.message().to_owned())),
-            Ok(Ok(answer)) => self.judge(node, address, &answer.into_inner(), invitation).map(Ok),
+            tokio::time::sleep(ASK_AGAIN).await;
         }
+        std::future::pending().await
     }
 
     /// What an answer means for this node.
@@ -316,7 +360,7 @@ struct Patience {
 
 impl Default for Patience {
     fn default() -> Self {
-        Self { since: Instant::now(), said: BTreeMap::new() }
+        Self { since: clock::timer(), said: BTreeMap::new() }
     }
 }
 
@@ -325,7 +369,7 @@ impl Patience {
         if self.said.get(&node).is_none_or(|at| at.elapsed() >= REPORT_EVERY) {
             let waited = self.since.elapsed().as_secs();
             tracing::info!("waiting for node {node} at {address} ({waited} s): {why}");
-            self.said.insert(node, Instant::now());
+            self.said.insert(node, clock::timer());
         }
     }
 }

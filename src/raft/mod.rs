@@ -103,7 +103,7 @@ where
     raft.run();
     let replica = Replica::new(&raft, node, &timing);
     if timing.fast_failover {
-        tokio::spawn(failover::run(raft, links, replica.leadership()));
+        tokio::spawn(failover::run(raft, links, replica.leadership(), replica.presence()));
     }
     Ok((replica, service))
 }

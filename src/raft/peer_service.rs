@@ -248,7 +248,7 @@ where
         let from = self.door.admit(&request)?;
         let mut chunks = request.into_inner();
         let Some(Part::Header(header)) = self.next_part(&mut chunks).await? else {
-            return Err(Malformed("a snapshot without a header").into());
+            return Err(Malformed::of("a snapshot without a header").into());
         };
         let (vote, meta) = convert::snapshot_meta(header)?;
         of_sender(&vote, from.node)?;
@@ -292,8 +292,8 @@ where
                     }
                     return incoming.finish().await.map_err(disk);
                 }
-                Some(Part::Header(_)) => return Err(Malformed("a second header").into()),
-                None => return Err(Malformed("a snapshot without its end").into()),
+                Some(Part::Header(_)) => return Err(Malformed::of("a second header").into()),
+                None => return Err(Malformed::of("a snapshot without its end").into()),
             }
         }
     }
@@ -339,7 +339,7 @@ fn readable(
 fn of_sender(vote: &Vote, from: u64) -> Result<(), Malformed> {
     match vote.leader_id.voted_for == from {
         true => Ok(()),
-        false => Err(Malformed("a vote that is not the sender's")),
+        false => Err(Malformed::of("a vote that is not the sender's")),
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use openraft::Raft;
@@ -18,6 +18,7 @@ use super::config::Timing;
 use super::confirm::{self, ConfirmError, Confirmed};
 use super::propose::{self, Proposal, ProposeError};
 use super::status::{self, Leadership, MemberStatus, Role, Status};
+use crate::clock;
 use crate::locks::{Outcome, Position, Term};
 use crate::raft_types::{EncodedCommand, Member, TypeConfig};
 
@@ -40,6 +41,7 @@ struct Shared {
     proposals: mpsc::Sender<Proposal>,
     waiters: mpsc::Sender<confirm::Waiter>,
     rounds: Arc<AtomicU64>,
+    presence: Arc<AtomicBool>,
     metrics: WatchReceiverOf<TypeConfig, RaftMetrics<TypeConfig>>,
     leadership: watch::Receiver<Leadership>,
     control: Arc<dyn Control>,
@@ -87,6 +89,7 @@ impl Replica {
             proposals,
             waiters,
             rounds,
+            presence: Arc::default(),
             metrics: raft.metrics(),
             leadership,
             control: Arc::new(raft.clone()),
@@ -133,7 +136,7 @@ impl Replica {
     ) -> Result<(Position, Outcome), ProposeError> {
         // A leader fresh from its election refuses for a moment, until a quorum has
         // answered it. That refusal is definite, so trying again is safe.
-        let until = Instant::now() + self.shared.timing.election_max;
+        let until = clock::timer() + self.shared.timing.election_max;
         loop {
             let (answer, outcome) = oneshot::channel();
             let proposal = Proposal { command: command.clone(), term, answer };
@@ -141,7 +144,7 @@ impl Replica {
                 return Err(ProposeError::Unknown);
             }
             match outcome.await {
-                Ok(Err(ProposeError::NoQuorum)) if Instant::now() < until => {
+                Ok(Err(ProposeError::NoQuorum)) if clock::timer() < until => {
                     tokio::time::sleep(RETRY).await;
                 }
                 Ok(result) => return result,
@@ -172,7 +175,8 @@ impl Replica {
     /// All that this node knows, at one moment.
     pub fn status(&self) -> Status {
         let metrics = self.shared.metrics.borrow_watched().clone();
-        status::status(&metrics, self.shared.rounds.load(Ordering::Relaxed))
+        let presence = self.shared.presence.load(Ordering::Relaxed);
+        status::status(&metrics, presence, self.shared.rounds.load(Ordering::Relaxed))
     }
 
     /// Hands leadership to the live voter with the longest log, and waits until it
@@ -238,6 +242,11 @@ impl Replica {
             eprintln!("ringfence: node {node} stops: {why}");
             std::process::exit(EXIT_BROKEN);
         }
+    }
+
+    /// Set while a presence stream to the leader is held.
+    pub(super) fn presence(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.shared.presence)
     }
 
     pub(super) fn control(&self) -> &dyn Control {

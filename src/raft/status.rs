@@ -67,6 +67,9 @@ pub struct Status {
     pub members: Vec<MemberStatus>,
     /// On a leader: how long ago the request was sent that a quorum last answered.
     pub quorum_ack_age: Option<Duration>,
+    /// On a follower: whether it holds a presence stream to the leader, and so would
+    /// notice at once if the leader's process died.
+    pub presence: bool,
     /// How many rounds of [`super::Replica::confirm_leadership`] were begun here.
     pub confirm_rounds: u64,
 }
@@ -108,7 +111,11 @@ pub(crate) fn leadership(metrics: &RaftServerMetrics<TypeConfig>) -> Leadership 
 }
 
 /// The whole picture at one moment.
-pub(crate) fn status(metrics: &RaftMetrics<TypeConfig>, confirm_rounds: u64) -> Status {
+pub(crate) fn status(
+    metrics: &RaftMetrics<TypeConfig>,
+    presence: bool,
+    confirm_rounds: u64,
+) -> Status {
     let leader = metrics.current_leader;
     let membership = &metrics.membership_config;
     let term = Term(metrics.current_term);
@@ -130,6 +137,7 @@ pub(crate) fn status(metrics: &RaftMetrics<TypeConfig>, confirm_rounds: u64) -> 
         purged: at(&metrics.purged),
         members: members(metrics),
         quorum_ack_age: metrics.last_quorum_acked.map(|at| at.into_inner().elapsed()),
+        presence,
         confirm_rounds,
     }
 }

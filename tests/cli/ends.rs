@@ -45,7 +45,8 @@ fn a_lease_that_had_ended_unheard_is_76_whatever_the_command_says() {
 #[test]
 fn the_next_one_gets_a_greater_token() {
     let authority = Authority::start();
-    let token = |command: &[&str]| -> u64 { done(at(&authority, command)).out.trim().parse().unwrap() };
+    let token =
+        |command: &[&str]| -> u64 { done(at(&authority, command)).out.trim().parse().unwrap() };
     let command = ["lock", "job/7", "--", "sh", "-c", "echo $RINGFENCE_TOKEN"];
     let first = token(&command);
     assert!(token(&command) > first);

@@ -108,7 +108,8 @@ fn a_loss_that_is_told_is_term_at_once_and_kill_after_the_grace() {
 #[test]
 fn what_ignores_term_in_the_background_does_not_outlive_a_command_that_obeys() {
     let authority = Authority::start();
-    let script = "(trap '' TERM; echo > $D/deaf; while :; do sleep 0.02; done) & echo $! > $D/inner;
+    let script =
+        "(trap '' TERM; echo > $D/deaf; while :; do sleep 0.02; done) & echo $! > $D/inner;
         trap 'exit 0' TERM; while :; do sleep 0.02; done";
     let lock = Lock::start(&authority, &OPTIONS, script);
     let inner = lock.pid("inner");
@@ -128,7 +129,8 @@ fn what_is_left_in_the_background_goes_on_after_an_end_of_its_own() {
     assert_eq!(lock.done().code, 0, "{}", folder.display());
     assert_eq!(authority.holder("job/7"), None);
     assert!(runs(inner));
-    nix::sys::signal::kill(nix::unistd::Pid::from_raw(inner.cast_signed()), Signal::SIGKILL).unwrap();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(inner.cast_signed()), Signal::SIGKILL)
+        .unwrap();
 }
 
 #[test]
@@ -145,12 +147,16 @@ fn renewals_keep_a_command_running_well_beyond_the_ttl() {
 #[test]
 fn a_short_silence_is_survived() {
     let authority = Authority::start();
-    let lock = Lock::start(&authority, &OPTIONS, "echo > $D/up; read -r _ < $D/go; exit 9");
+    let lock = Lock::start(
+        &authority,
+        &OPTIONS,
+        "trap 'echo > $D/term' TERM; echo > $D/up; while :; do sleep 0.02; done",
+    );
     lock.wrote("up");
     authority.falls_silent();
     std::thread::sleep(Duration::from_millis(800));
     authority.speaks();
     let free_at = authority.free_at("job/7");
-    eventually("it is renewed", || authority.free_at("job/7") > free_at);
-    drop(lock);
+    eventually("it is renewed", || authority.free_at("job/7") > free_at + TTL / 2);
+    assert!(!lock.has_written("term"));
 }

@@ -59,11 +59,13 @@ pub struct Lock {
 impl Lock {
     /// Runs this shell script under the lock; `$D` is the folder.
     pub fn start(authority: &Authority, options: &[&str], script: &str) -> Self {
+        Self::run(at(authority, &["lock"]), options, script)
+    }
+
+    /// As [`Lock::start`], with options for this `lock`.
+    pub fn run(mut command: Command, options: &[&str], script: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let mut arguments = vec!["lock"];
-        arguments.extend(options);
-        arguments.extend(["--", "sh", "-c", script]);
-        let mut command = at(authority, &arguments);
+        command.args(options).args(["--", "sh", "-c", script]);
         let wrapper = Some(command.env("D", folder.path()).spawn().unwrap());
         Self { wrapper, folder }
     }

@@ -65,7 +65,8 @@ impl Sessions for Service {
             let mut messages = request.into_inner();
             while let Ok(Some(message)) = messages.message().await {
                 rules.lit().await;
-                let answered = message.renewals.iter().map(|renewal| rules.renew(renewal)).collect();
+                let answered =
+                    message.renewals.iter().map(|renewal| rules.renew(renewal)).collect();
                 rules.lit().await;
                 if answers.send(Ok(v1::KeepAliveResponse { answers: answered })).await.is_err() {
                     return;

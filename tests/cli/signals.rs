@@ -1,5 +1,6 @@
 //! Signals that the wrapper is sent.
 
+use std::io::Write;
 use std::process::Stdio;
 
 use nix::sys::signal::Signal;
@@ -61,7 +62,8 @@ fn what_was_ignored_from_the_start_stays_ignored() {
     let authority = Authority::start();
     let binary = env!("CARGO_BIN_EXE_ringfence");
     let folder = tempfile::tempdir().unwrap();
-    let script = "trap '' HUP; exec \"$0\" lock n -- sh -c 'kill -HUP $PPID; kill -HUP $$; echo on'";
+    let script =
+        "trap '' HUP; exec \"$0\" lock n -- sh -c 'kill -HUP $PPID; kill -HUP $$; echo on'";
     let mut command = std::process::Command::new("sh");
     command.args(["-c", script, binary]).env("RINGFENCE_ENDPOINTS", &authority.address);
     command.current_dir(folder.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -72,9 +74,27 @@ fn what_was_ignored_from_the_start_stays_ignored() {
 #[test]
 fn a_reader_that_has_gone_is_no_error() {
     let authority = Authority::start();
-    (0..3_000).for_each(|n| drop(authority.rival(&format!("job/{n}"))));
+    for n in 0..3_000 {
+        authority.rival(&format!("job/{n}"));
+    }
     let mut list = at(&authority, &["list"]).spawn().unwrap();
     drop(list.stdout.take());
     let ended = finish(list);
     assert_eq!((ended.code, ended.err.as_str()), (0, ""));
+}
+
+#[test]
+fn the_command_has_the_terminal() {
+    let authority = Authority::start();
+    let lock = "lock -q n -- sh -c 'read -r word; echo got $word; exit 5'";
+    let lock = format!("{} {lock}", env!("CARGO_BIN_EXE_ringfence"));
+    let mut script = std::process::Command::new("script");
+    script.args(["-qec", &lock, "/dev/null"]).env("RINGFENCE_ENDPOINTS", &authority.address);
+    script.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut script = script.spawn().unwrap();
+    let mut keyboard = script.stdin.take().unwrap();
+    keyboard.write_all(b"hello\n").unwrap();
+    let ended = finish(script);
+    assert!(ended.out.contains("got hello"), "{ended:?}");
+    assert_eq!(ended.code, 5);
 }

@@ -1,12 +1,11 @@
 //! N fresh nodes become one cluster; what does not belong is told so.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use ringfence::locks::ClusterId;
-use ringfence::raft::{BootstrapError, LogLimits};
+use ringfence::raft::{BootstrapError, LogLimits, MemberStatus};
 
-use crate::cluster::{Cluster, SOON, patient};
+use crate::cluster::{Cluster, SOON, eventually, patient};
 use crate::store::Disk;
 
 async fn outcome(cluster: &mut Cluster, id: u64) -> Result<ClusterId, BootstrapError> {
@@ -62,8 +61,13 @@ async fn a_wiped_node_is_told_so_and_takes_no_part() {
         assert!(refused.to_string().contains("removed from the cluster and added anew"));
         // The others go on without it, and it hears nothing.
         let leader = cluster.leader_but(&[wiped]).await;
-        cluster.propose(leader, "without").await;
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        let at = cluster.propose(leader, "without").await;
+        eventually("the others have it", || {
+            let status = cluster.node(leader).replica.status();
+            let matched = |m: &&MemberStatus| m.matched >= Some(at.index);
+            (status.members.iter().filter(matched).count() == 2).then_some(())
+        })
+        .await;
         assert!(cluster.node(wiped).replica.status().last_log.is_none());
     }
 }
@@ -111,8 +115,7 @@ async fn a_bootstrap_that_crashed_half_way_goes_on_where_it_was() {
     let mut cluster = empty(3).await;
     cluster.boot(Disk::fresh(1)).await;
     cluster.boot(Disk::fresh(2)).await;
-    // Node 1 has met node 2 and waits for node 3; it crashes, drew no id yet.
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    // Node 1 waits for node 3; it crashes, and drew no id yet.
     cluster.restart(1).await;
     // As if it had drawn and invited node 2 before the next crash.
     let id = ClusterId::new([5; 16]);

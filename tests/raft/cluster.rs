@@ -219,6 +219,13 @@ impl Cluster {
         self.node(at).replica.propose(command(text)).await.expect("applied").0
     }
 
+    /// Waits until every follower would notice the end of the leader's process.
+    pub async fn attended(&self, leader: u64) {
+        let others = self.others(leader);
+        let attends = |id: &u64| self.node(*id).replica.status().presence;
+        eventually("a presence", || others.iter().all(attends).then_some(())).await;
+    }
+
     /// Waits until all who are up have applied the same number of commands.
     pub async fn caught_up(&self, ids: &[u64], n: usize) {
         let behind = |id: &&u64| self.node(**id).commands().len() < n;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ringfence::raft::Timing;
 
-use crate::cluster::{Cluster, command, patient};
+use crate::cluster::{Cluster, command, eventually, patient};
 use crate::net::Link;
 
 /// Kills the leader `times` times; answers the sorted gaps from the kill to the
@@ -18,8 +18,9 @@ async fn gaps(timing: Timing, times: usize) -> Vec<Duration> {
         cluster.propose(old, &format!("before {n}")).await;
         let all = cluster.node(old).commands().len();
         cluster.caught_up(&[1, 2, 3], all).await;
-        // Let every follower find its leader.
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        if cluster.timing.fast_failover {
+            cluster.attended(old).await;
+        }
         let begun = Instant::now();
         cluster.kill(old);
         let gap = 'applied: loop {
@@ -78,13 +79,14 @@ async fn a_broken_connection_to_a_living_leader_changes_nothing() {
     let leader = cluster.leader().await;
     let term = cluster.node(leader).replica.status().term;
     let follower = cluster.others(leader)[0];
-    tokio::time::sleep(Duration::from_millis(300)).await;
     for _ in 0..5 {
+        cluster.attended(leader).await;
         // The presence stream goes from the follower to the leader.
         cluster.net.set(follower, leader, Link::Cut);
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        let lost = || (!cluster.node(follower).replica.status().presence).then_some(());
+        eventually("the break is noticed", lost).await;
         cluster.net.set(follower, leader, Link::Open);
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        cluster.propose(leader, "goes on").await;
     }
     cluster.propose(leader, "still leads").await;
     assert_eq!(cluster.node(leader).replica.status().term, term);

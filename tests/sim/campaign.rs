@@ -26,10 +26,15 @@ pub struct Campaign {
     pub failure: Option<Failure>,
 }
 
-/// Runs seeds `first` up to `first + seeds`, and stops at a failure.
-pub fn campaign(first: u64, seeds: u64, setup: Setup) -> Campaign {
-    let next = AtomicU64::new(first);
-    let end = AtomicU64::new(first + seeds);
+/// Runs seeds from 0 on, and stops at a failure.
+pub fn campaign(seeds: u64, setup: Setup) -> Campaign {
+    search(seeds, setup, |_| true)
+}
+
+/// As [`campaign`], but only some violations count as a failure.
+pub fn search(seeds: u64, setup: Setup, wanted: impl Fn(&Violation) -> bool + Sync) -> Campaign {
+    let next = AtomicU64::new(0);
+    let end = AtomicU64::new(seeds);
     let joined = Mutex::new(Campaign { counts: Counts::default(), failure: None });
     let threads = thread::available_parallelism().map_or(2, usize::from);
     thread::scope(|scope| {
@@ -43,7 +48,7 @@ pub fn campaign(first: u64, seeds: u64, setup: Setup) -> Campaign {
                     }
                     let (of_seed, violation) = run_caught(seed, setup);
                     counts.join(&of_seed);
-                    if let Some(violation) = violation {
+                    if let Some(violation) = violation.filter(|violation| wanted(violation)) {
                         end.fetch_min(seed, Ordering::Relaxed);
                         let failure = &mut joined.lock().expect("no one panics in it").failure;
                         if failure.as_ref().is_none_or(|first| seed < first.seed) {
@@ -76,7 +81,7 @@ pub fn report(failure: &Failure, setup: Setup) -> String {
     let lines = told.unwrap_or_default();
     let last = lines[lines.len().saturating_sub(LINES_SHOWN)..].join("\n");
     format!(
-        "{last}\n\nseed {}: {}\nagain, with the whole trace: SIM_SEED={} make sim\n",
-        failure.seed, failure.violation, failure.seed
+        "{last}\n\nseed {}: {}\nagain, with the whole trace: SIM_SEED={} SIM_WEATHER={:?} make sim\n",
+        failure.seed, failure.violation, failure.seed, setup.weather
     )
 }

@@ -46,7 +46,7 @@ pub enum ShellRule {
 }
 
 /// How bad the network is.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Weather {
     /// Drawn from the seed: 1, 3 or 5 nodes, mostly fast, everything possible.
     #[default]
@@ -55,6 +55,12 @@ pub enum Weather {
     Slow,
     /// Five nodes that often restart, apply late and install snapshots.
     Catching,
+    /// Every third proposal stays in a queue for up to 1.5 s.
+    Queueing,
+}
+
+impl Weather {
+    pub const ALL: [Self; 4] = [Self::Mixed, Self::Slow, Self::Catching, Self::Queueing];
 }
 
 /// The weather of one run.
@@ -97,6 +103,7 @@ impl Profile {
         };
         match weather {
             Weather::Mixed => {}
+            Weather::Queueing => drawn.queued = 330,
             Weather::Slow => {
                 drawn.nodes = 3;
                 (drawn.slow, drawn.slowest, drawn.faults) = (250, 2000 * MS, 12);

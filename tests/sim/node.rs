@@ -10,6 +10,7 @@ use crate::counts::Count;
 use crate::faults::ShellRule;
 use crate::log::LogEntry;
 use crate::network::{Answer, Ask, Message, Request, Snapshot};
+use crate::properties::Stall;
 use crate::shell::{Order, Purpose, Shell};
 use crate::tell;
 use crate::time::{Clock, MS, Micros};
@@ -366,11 +367,13 @@ impl Node {
                     let began = self.clock.when(began);
                     crate::properties::marked(world, self.id, term, overdue, row, began, unserved);
                 }
-                Order::Stalled(by) => {
+                Order::Stalled { by, until } => {
                     world.counts.add(Count::Stalls);
-                    let by = self.clock.truly(by);
+                    let (by, until) = (self.clock.truly(by), self.clock.when(until));
                     tell!(world, "n{} moves all deadlines by {by} us", self.id);
-                    world.properties.late.stalled(self.id, by);
+                    let from = until.saturating_sub(by);
+                    let stall = Stall { from, until, served: world.now };
+                    world.properties.late.stalled(self.id, stall);
                 }
                 Order::Count(what) => world.counts.add(what),
             }

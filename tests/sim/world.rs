@@ -197,6 +197,9 @@ impl World {
             effects.events
         );
         crate::properties::count_effects(&mut self.counts, entry.command.as_ref(), &effects);
+        if self.properties.once.repeated(entry.command.as_ref()) {
+            self.counts.add(Count::RepeatsAnswered);
+        }
         let whole = self.rng.permille(30);
         let seen = Committed {
             now: self.now,

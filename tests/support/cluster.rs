@@ -1,6 +1,7 @@
 //! Real `ringfence serve` processes on loopback, for tests. Each cluster has a
 //! temporary folder and free ports, and stops its processes by pid when it is
 //! dropped.
+#![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -37,23 +38,32 @@ impl Cluster {
 
     /// As [`Cluster::start`], with more flags for each `serve`.
     pub async fn start_with(size: u64, flags: &[&str]) -> Self {
+        let mut cluster = Self::prepare(size, flags);
+        cluster.run_all();
+        cluster.leader().await;
+        cluster
+    }
+
+    /// A cluster of which no node runs yet.
+    pub fn prepare(size: u64, flags: &[&str]) -> Self {
         let addresses = free_addresses(size);
         let listed = addresses.iter().map(|(id, address)| format!("{id}={address}"));
         let members = listed.collect::<Vec<_>>().join(",");
-        let nodes = addresses.into_iter().map(|(id, address)| {
-            (id, NodeProcess { address, child: None })
-        });
-        let mut cluster = Self {
+        let nodes =
+            addresses.into_iter().map(|(id, address)| (id, NodeProcess { address, child: None }));
+        Self {
             folder: tempfile::tempdir().expect("a temporary folder"),
             nodes: nodes.collect(),
             members,
             flags: flags.iter().map(ToString::to_string).collect(),
-        };
-        for id in 1..=size {
-            cluster.run(id);
         }
-        cluster.leader().await;
-        cluster
+    }
+
+    /// Starts all nodes; none runs yet.
+    pub fn run_all(&mut self) {
+        for id in self.ids() {
+            self.run(id);
+        }
     }
 
     /// `host:port` of every node.
@@ -88,9 +98,16 @@ impl Cluster {
 
     /// Starts a node that does not run.
     pub fn run(&mut self, id: u64) {
+        self.run_with(id, &[]);
+    }
+
+    /// As [`Cluster::run`], with more in its environment.
+    pub fn run_with(&mut self, id: u64, environment: &[(&str, PathBuf)]) {
         let log = File::options().create(true).append(true).open(self.log_path(id));
         let log = log.expect("the log can be written");
-        let child = self.command(id).stderr(log).spawn().expect("ringfence starts");
+        let mut command = self.command(id);
+        command.envs(environment.iter().map(|(name, value)| (name, value)));
+        let child = command.stderr(log).spawn().expect("ringfence starts");
         let node = self.nodes.get_mut(&id).expect("a node of the cluster");
         assert!(node.child.replace(child).is_none(), "node {id} runs already");
     }
@@ -117,17 +134,18 @@ impl Cluster {
     }
 
     /// Asks a node to stop with SIGTERM, and waits until it has.
-    pub fn terminate(&mut self, id: u64) -> ExitStatus {
+    pub async fn terminate(&mut self, id: u64) -> ExitStatus {
         self.signal(id, "TERM");
-        let mut child = self.take(id);
-        let until = Instant::now() + PATIENCE;
-        while Instant::now() < until {
-            if let Some(status) = child.try_wait().expect("the process is ours") {
-                return status;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        panic!("node {id} did not stop within {PATIENCE:?}:\n{}", self.log(id));
+        self.ended(id).await
+    }
+
+    /// Waits until a node has ended by itself.
+    pub async fn ended(&mut self, id: u64) -> ExitStatus {
+        let child = self.take(id);
+        let log = || self.log(id);
+        ended(child)
+            .await
+            .unwrap_or_else(|| panic!("node {id} did not stop within {PATIENCE:?}:\n{}", log()))
     }
 
     /// Sends a signal (`STOP`, `CONT`, `TERM` …) to a node.
@@ -135,6 +153,21 @@ impl Cluster {
         let pid = self.pid(id).to_string();
         let sent = Command::new("kill").args(["-s", name, &pid]).status();
         assert!(sent.is_ok_and(|status| status.success()), "kill -s {name} {pid}");
+    }
+
+    /// Waits until a node answers and has applied all that was committed when it was
+    /// asked for.
+    pub async fn caught_up(&self, id: u64) {
+        let leader = self.leader().await;
+        let committed = self.status(leader).await.map_or(0, |status| status.committed);
+        let until = Instant::now() + PATIENCE;
+        while Instant::now() < until {
+            if self.status(id).await.is_some_and(|status| status.applied >= committed) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("node {id} is not at {committed} within {PATIENCE:?}\n{}", self.log(id));
     }
 
     /// Waits until a node leads with a quorum, and says which.
@@ -191,6 +224,21 @@ impl Drop for Cluster {
     }
 }
 
+/// Waits until a process has ended; `None`, and the process is killed, if it has not
+/// within [`PATIENCE`].
+pub async fn ended(mut child: Child) -> Option<ExitStatus> {
+    let until = Instant::now() + PATIENCE;
+    while Instant::now() < until {
+        if let Some(status) = child.try_wait().expect("the process is ours") {
+            return Some(status);
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    child.kill().expect("it runs still");
+    child.wait().expect("a killed process ends");
+    None
+}
+
 /// What the node at an address says of itself; `None` if it does not answer.
 pub async fn status_of(address: &str) -> Option<StatusResponse> {
     let asked = async {
@@ -206,7 +254,8 @@ pub fn free_addresses(count: u64) -> BTreeMap<u64, String> {
     (1..=count).map(|id| (id, free_address())).collect()
 }
 
-fn free_address() -> String {
+/// One of them.
+pub fn free_address() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let (first, ports) = (10_000, 20_000);
     // Test programs that run side by side begin at different ports.

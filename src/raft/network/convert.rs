@@ -1,7 +1,6 @@
 //! Between openraft's messages and the peer protocol's. Nothing here panics on
 //! what came from outside: what cannot be read is `Malformed`.
 
-use bytes::Bytes;
 use openraft::alias::{CommittedLeaderIdOf, SnapshotMetaOf};
 use openraft::raft::{
     AppendEntriesRequest, StreamAppendError, StreamAppendResult, TransferLeaderError,
@@ -9,14 +8,28 @@ use openraft::raft::{
 };
 use tonic::Status;
 
-use super::entry;
 use crate::raft_types::{LogId, StoredMembership, TypeConfig, Vote};
+use crate::storage::format::{
+    FormatError, decode_entry, decode_membership, encode_entry, encode_membership,
+};
 use crate::wire::peer;
 
 /// A message from a peer that cannot be read.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("malformed peer message: {0}")]
-pub struct Malformed(pub &'static str);
+pub struct Malformed(pub String);
+
+impl Malformed {
+    pub(crate) fn of(what: &str) -> Self {
+        Self(what.to_owned())
+    }
+}
+
+impl From<FormatError> for Malformed {
+    fn from(error: FormatError) -> Self {
+        Self(error.to_string())
+    }
+}
 
 impl From<Malformed> for Status {
     fn from(malformed: Malformed) -> Self {
@@ -41,7 +54,7 @@ pub(crate) fn vote_to_wire(vote: &Vote) -> peer::Vote {
 }
 
 pub(crate) fn vote_from_wire(vote: Option<peer::Vote>) -> Result<Vote, Malformed> {
-    let vote = vote.ok_or(Malformed("vote is missing"))?;
+    let vote = vote.ok_or(Malformed::of("vote is missing"))?;
     Ok(match vote.committed {
         true => Vote::new_committed(vote.term, vote.node_id),
         false => Vote::new(vote.term, vote.node_id),
@@ -52,7 +65,7 @@ pub(crate) fn append_to_wire(request: &AppendEntriesRequest<TypeConfig>) -> peer
     peer::AppendRequest {
         vote: Some(vote_to_wire(&request.vote)),
         prev_log_id: request.prev_log_id.as_ref().map(log_id_to_wire),
-        entries: request.entries.iter().map(entry::encode).collect(),
+        entries: request.entries.iter().map(encode_entry).collect(),
         leader_commit: request.leader_commit.as_ref().map(log_id_to_wire),
     }
 }
@@ -63,11 +76,11 @@ pub(crate) fn append_from_wire(
     request: peer::AppendRequest,
 ) -> Result<AppendEntriesRequest<TypeConfig>, Malformed> {
     let entries: Vec<_> =
-        request.entries.into_iter().map(entry::decode).collect::<Result<_, _>>()?;
+        request.entries.into_iter().map(decode_entry).collect::<Result<_, _>>()?;
     let mut next = request.prev_log_id.map_or(0, |id| id.index.saturating_add(1));
     for entry in &entries {
         if entry.log_id.index != next {
-            return Err(Malformed("entries do not follow each other"));
+            return Err(Malformed::of("entries do not follow each other"));
         }
         next = next.saturating_add(1);
     }
@@ -95,7 +108,7 @@ pub(crate) fn appended_from_wire(
     response: peer::AppendResponse,
 ) -> Result<StreamAppendResult<TypeConfig>, Malformed> {
     use peer::append_response::Result as Wire;
-    Ok(match response.result.ok_or(Malformed("an answer without a result"))? {
+    Ok(match response.result.ok_or(Malformed::of("an answer without a result"))? {
         Wire::Matched(matched) => Ok(matched.log_id.map(log_id_from_wire)),
         Wire::Conflict(at) => Err(StreamAppendError::Conflict(log_id_from_wire(at))),
         Wire::HigherVote(vote) => Err(StreamAppendError::HigherVote(vote_from_wire(Some(vote))?)),
@@ -199,7 +212,7 @@ pub(crate) fn snapshot_header(
         vote: Some(vote_to_wire(vote)),
         last_log_id: meta.last_log_id.as_ref().map(log_id_to_wire),
         membership_log_id: membership.log_id().as_ref().map(log_id_to_wire),
-        membership: Bytes::from(entry::encode_membership(membership.membership())),
+        membership: encode_membership(membership.membership()),
         format_version: SNAPSHOT_FORMAT,
     }
 }
@@ -208,9 +221,9 @@ pub(crate) fn snapshot_meta(
     header: peer::SnapshotHeader,
 ) -> Result<(Vote, SnapshotMetaOf<TypeConfig>), Malformed> {
     if header.format_version != SNAPSHOT_FORMAT {
-        return Err(Malformed("a snapshot in a format that this version does not know"));
+        return Err(Malformed::of("a snapshot in a format that this version does not know"));
     }
-    let membership = entry::decode_membership(header.membership)?;
+    let membership = decode_membership(header.membership)?;
     let membership_at = header.membership_log_id.map(log_id_from_wire);
     let meta = SnapshotMetaOf::<TypeConfig> {
         last_log_id: header.last_log_id.map(log_id_from_wire),

@@ -4,7 +4,6 @@
 
 mod append;
 pub(crate) mod convert;
-pub(crate) mod entry;
 pub mod envelope;
 pub(crate) mod link;
 mod snapshot;

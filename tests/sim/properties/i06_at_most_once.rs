@@ -11,6 +11,8 @@ use crate::log::Committed;
 
 #[derive(Default)]
 pub struct AtMostOnce {
+    /// Everything that was asked.
+    asked: BTreeSet<(SessionId, RequestId)>,
     effective: BTreeSet<(SessionId, RequestId)>,
     queued: BTreeSet<WaitId>,
     granted: BTreeSet<WaitId>,
@@ -25,6 +27,12 @@ impl AtMostOnce {
         }
         self.events(seen.effects)?;
         self.outcome(seen)
+    }
+
+    /// Whether the request has been in the log before.
+    pub fn repeated(&mut self, command: Option<&Command>) -> bool {
+        let header = command.and_then(header_of);
+        header.is_some_and(|header| !self.asked.insert((header.session, header.id)))
     }
 
     fn request(&mut self, header: &Header, effects: &Effects) -> Result<(), String> {

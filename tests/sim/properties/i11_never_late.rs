@@ -8,7 +8,8 @@
 //! leader that finds a session overdue when it takes up its term, because the one
 //! before it had more time to give, ends it at once. A session that was seen while an
 //! expiry of it was on its way keeps its mark until that has its outcome: a second
-//! commit.
+//! commit. Of a stall that was under way at the last renewal, what came after counts,
+//! until the round that ended it is served.
 
 use std::collections::BTreeMap;
 
@@ -29,23 +30,41 @@ const QUIET_MAX: Micros = 3800 * MS;
 pub struct NeverLate {
     /// Time without a leader that can commit, so far.
     unserved: Micros,
-    /// By how much stalls have moved the deadlines on each node, so far.
-    stalled: [Micros; NODES_MAX],
-    arrived: BTreeMap<SessionId, (Micros, [Reach; NODES_MAX])>,
-    restarted: [Reach; NODES_MAX],
-    installed: [Reach; NODES_MAX],
+    /// What moved the deadlines on each node.
+    stalls: [Vec<Stall>; NODES_MAX],
+    arrived: BTreeMap<SessionId, Stamp>,
+    restarted: [Stamp; NODES_MAX],
+    installed: [Stamp; NODES_MAX],
     /// When it last applied a first entry of a term: before that it did not lead.
-    leads: [Reach; NODES_MAX],
+    leads: [Stamp; NODES_MAX],
     /// When it last applied an expiry that spared the session.
-    spared: [BTreeMap<SessionId, Reach>; NODES_MAX],
+    spared: [BTreeMap<SessionId, Stamp>; NODES_MAX],
     /// By the term of the entry before, when each node applied the first of a term.
-    term_began: [BTreeMap<Term, Reach>; NODES_MAX],
+    term_began: [BTreeMap<Term, Stamp>; NODES_MAX],
     marks: BTreeMap<(u64, SessionId), (Mark, Micros)>,
 }
 
-/// A moment less what had been added by then: how far it reaches is this plus what
-/// has been added since, whatever that is. So the greatest reaches farthest, for good.
-type Reach = i64;
+/// From when to when no round was confirmed, and when the one that was next was
+/// served.
+#[derive(Clone, Copy)]
+pub struct Stall {
+    pub from: Micros,
+    pub until: Micros,
+    pub served: Micros,
+}
+
+impl Stall {
+    fn since(&self, at: Micros) -> Micros {
+        if at <= self.from { self.until - self.from } else { self.served.saturating_sub(at) }
+    }
+}
+
+/// A moment, and the time without a leader up to then.
+#[derive(Clone, Copy, Default)]
+struct Stamp {
+    at: Micros,
+    unserved: Micros,
+}
 
 /// A leader marked a session expiring, after a round that began then.
 #[derive(Clone, Copy)]
@@ -60,42 +79,40 @@ impl NeverLate {
         self.unserved += passed;
     }
 
-    pub fn stalled(&mut self, node: usize, by: Micros) {
-        self.stalled[node] += by;
+    pub fn stalled(&mut self, node: usize, stall: Stall) {
+        self.stalls[node].push(stall);
     }
 
-    /// A stall that is under way when an entry sees a session counts whole: it is
-    /// known only when it is over, and moves that deadline too.
     pub fn arrived(&mut self, session: SessionId, now: Micros) {
-        let reach = self.stalled.map(|stalled| now as i64 - (stalled + self.unserved) as i64);
-        let known = self.arrived.entry(session).or_insert((now, reach));
-        known.0 = now;
-        for (farthest, reach) in known.1.iter_mut().zip(reach) {
-            *farthest = reach.max(*farthest);
-        }
+        self.arrived.insert(session, self.stamp(now));
     }
 
     pub fn restarted(&mut self, node: usize, now: Micros) {
-        self.restarted[node] = self.reach(node, now);
+        self.restarted[node] = self.stamp(now);
     }
 
     pub fn installed(&mut self, node: usize, now: Micros) {
-        self.installed[node] = self.reach(node, now);
+        self.installed[node] = self.stamp(now);
     }
 
     pub fn term_began(&mut self, node: usize, previous: Term, now: Micros) {
-        let reach = self.reach(node, now);
-        self.term_began[node].insert(previous, reach);
-        self.leads[node] = reach;
+        self.leads[node] = self.stamp(now);
+        self.term_began[node].insert(previous, self.leads[node]);
     }
 
     pub fn spared(&mut self, node: usize, session: SessionId, now: Micros) {
-        let reach = self.reach(node, now);
-        self.spared[node].insert(session, reach);
+        let stamp = self.stamp(now);
+        self.spared[node].insert(session, stamp);
     }
 
-    fn reach(&self, node: usize, now: Micros) -> Reach {
-        now as i64 - (self.stalled[node] + self.unserved) as i64
+    fn stamp(&self, at: Micros) -> Stamp {
+        Stamp { at, unserved: self.unserved }
+    }
+
+    /// That moment, and what has been added since on this node.
+    fn reach(&self, node: usize, since: Stamp) -> Micros {
+        let stalled: Micros = self.stalls[node].iter().map(|stall| stall.since(since.at)).sum();
+        since.at + stalled + self.unserved - since.unserved
     }
 
     /// Not marked later than the formula says.
@@ -106,23 +123,23 @@ impl NeverLate {
         mark: Mark,
     ) -> Result<(), String> {
         self.marks.insert((mark.term, session), (mark, self.unserved));
-        let node = mark.node;
-        let seen = self.term_began[node].get(&row.seen.term).copied();
-        let Some((_, arrived)) = self.arrived.get(&session) else {
+        let Some(arrived) = self.arrived.get(&session) else {
             return Ok(()); // it has ended: a deposed leader that does not know it
         };
-        let since = seen.into_iter().chain([arrived[node]]);
-        let farthest = since.chain([self.restarted[node], self.installed[node]]).max();
-        let added = (self.stalled[node] + self.unserved) as i64;
-        let slowest = (row.ttl.0 * MS * 1004 / 1000) as i64;
-        let round = USUAL.as_micros() as i64 + 5 * MS as i64;
-        let reach = (farthest.unwrap_or(0) + slowest).max(self.leads[node]);
-        let reach = self.spared[node].get(&session).map_or(reach, |spared| reach.max(*spared));
-        let over = mark.began as i64 - (reach + added + round);
-        if over <= 0 {
+        let node = mark.node;
+        let of_node = [self.restarted[node], self.installed[node], *arrived];
+        let seen = self.term_began[node].get(&row.seen.term);
+        let last = seen.into_iter().chain(&of_node).map(|since| self.reach(node, *since)).max();
+        let slowest = row.ttl.0 * MS * 1004 / 1000;
+        let bound = last.unwrap_or(0) + slowest;
+        let at_once = self.spared[node].get(&session).into_iter().chain([&self.leads[node]]);
+        let at_once = at_once.map(|since| self.reach(node, *since)).max();
+        let round = USUAL.as_micros() as Micros + 5 * MS;
+        let bound = bound.max(at_once.unwrap_or(0)) + round;
+        if mark.began <= bound {
             return Ok(());
         }
-        let (at, term) = (mark.began, mark.term);
+        let (at, term, over) = (mark.began, mark.term, mark.began - bound);
         let where_and_when = format!("on n{node} in term {term} by a round of {at} us");
         Err(format!("{session} was marked {where_and_when}, {over} us later than the formula says"))
     }
@@ -158,7 +175,7 @@ impl NeverLate {
     ) -> Result<(), String> {
         let dead = table.sessions_after(SessionId(0)).map(|view| view.row.session);
         for session in dead.filter(|session| !alive.contains(session)) {
-            let since = self.arrived.get(&session).map_or(0, |(at, _)| *at);
+            let since = self.arrived.get(&session).map_or(0, |stamp| stamp.at);
             if since.max(crate::faults::QUIET) + QUIET_MAX < now {
                 return Err(format!("{session} of a dead owner lives, last renewed at {since} us"));
             }

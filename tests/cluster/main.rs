@@ -1,0 +1,18 @@
+//! Clusters of real processes: nodes are killed, frozen and cut off, replies are lost
+//! and clients die, and what the contract promises holds.
+#![cfg(feature = "server")]
+
+#[path = "../support/cluster.rs"]
+mod cluster;
+mod proxy;
+mod wire;
+
+mod api;
+mod bounds;
+mod clocks;
+mod failover;
+mod folders;
+mod refusals;
+mod retries;
+mod sessions;
+mod waiting;
