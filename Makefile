@@ -7,6 +7,8 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 # Where the demo writes (sqlite or postgres) and how many runs the simulation makes.
 export DEST ?= sqlite
 export SEEDS ?= 20000
+# What `bench` measures, and how: see `ringfence bench --help`.
+ARGS ?=
 
 CARGO := scripts/cargo
 BARE := --no-default-features
@@ -16,7 +18,7 @@ SWITCHES := --profile sim --no-default-features --features switches
 CHECKS := fmt deny clippy doc
 
 .NOTPARALLEL:
-.PHONY: help demo test verify checks list-checks fix sim setup $(CHECKS:%=check-%)
+.PHONY: help demo bench test verify checks list-checks fix sim setup $(CHECKS:%=check-%)
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -25,6 +27,11 @@ demo: ## three nodes, a paused worker, a late write refused (DEST=postgres: on P
 	@scripts/setup rust build $(filter postgres,$(DEST))
 	@$(CARGO) build --locked --bin ringfence
 	@"$(CARGO_TARGET_DIR)/debug/ringfence" demo
+
+bench: ## what a cluster does on this machine (ARGS="cycles --seconds 10")
+	@scripts/setup rust build
+	@$(CARGO) build --locked --bin ringfence --config scripts/optimised.toml
+	@"$(CARGO_TARGET_DIR)/debug/ringfence" bench $(ARGS)
 
 test: ## all tests
 	@scripts/setup rust build postgres pgbouncer

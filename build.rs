@@ -3,6 +3,9 @@
 fn main() {
     println!("cargo::rerun-if-changed=proto");
     println!("cargo::rerun-if-changed=build.rs");
+    // `ringfence bench` says so if it measures a build that is not optimised.
+    let level = std::env::var("OPT_LEVEL").expect("cargo sets OPT_LEVEL");
+    println!("cargo::rustc-env=RINGFENCE_OPT_LEVEL={level}");
     #[cfg(feature = "client")]
     protos::compile();
 }

@@ -5,69 +5,17 @@
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
-use std::{env, fs};
+use std::process::{Command, Stdio};
 
-const PATIENCE: Duration = Duration::from_secs(30);
-/// In the environment of everything that the demo starts.
-const MARK: &str = "DEMO_STARTED_BY";
+#[path = "support/leftovers.rs"]
+mod leftovers;
 
-/// The demo, with a temporary folder and a mark that are this test's own.
-fn demo(folder: &Path, flags: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ringfence"));
-    command.arg("demo").args(flags).env_remove("DEST");
-    command.env("TMPDIR", folder).env(MARK, folder).stdin(Stdio::null());
-    command
-}
-
-/// What it started and has left running; a zombie runs no more.
-fn left(folder: &Path) -> Vec<String> {
-    let mark = format!("{MARK}={}\0", folder.display());
-    let processes = fs::read_dir("/proc").expect("Linux lists its processes").flatten();
-    let ours = processes.filter(|process| {
-        let environment = fs::read(process.path().join("environ")).unwrap_or_default();
-        let marked = String::from_utf8_lossy(&environment).contains(&mark);
-        // PostgreSQL writes over its environment.
-        let inside = fs::read_link(process.path().join("cwd"));
-        let inside = inside.is_ok_and(|cwd| cwd.starts_with(folder));
-        (marked || inside) && process.path() != Path::new("/proc/self")
-    });
-    let line = |path: &Path| fs::read_to_string(path.join("cmdline")).unwrap_or_default();
-    ours.map(|process| line(&process.path()).replace('\0', " ")).collect()
-}
-
-/// Nothing is left running, though not necessarily this very moment.
-fn all_end(folder: &Path) {
-    let until = Instant::now() + PATIENCE;
-    while !left(folder).is_empty() {
-        assert!(Instant::now() < until, "left running: {:#?}", left(folder));
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-fn nothing_is_left(folder: &Path) {
-    assert_eq!(left(folder), [""; 0], "processes");
-    let files: Vec<_> = fs::read_dir(folder).expect("ours").flatten().collect();
-    assert!(files.is_empty(), "files: {files:?}");
-}
-
-/// A folder that a server running as another user can get to.
-fn folder() -> tempfile::TempDir {
-    use std::os::unix::fs::PermissionsExt;
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o711)).expect("ours");
-    folder
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
+use leftovers::{all_end, folder, left, nothing_is_left, ringfence, text};
 
 fn every_claim_holds_on(destination: &str) {
     let folder = folder();
-    let output: Output =
-        demo(folder.path(), &["--dest", destination]).output().expect("the demo starts");
+    let mut demo = ringfence(folder.path(), &["demo", "--dest", destination]);
+    let output = demo.output().expect("the demo starts");
     let (told, errors) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(0), "{told}\n{errors}");
     let verdicts: Vec<&str> = told.lines().filter(|line| line.starts_with("ok ")).collect();
@@ -90,8 +38,8 @@ fn every_claim_holds_on_postgresql() {
 
 /// Sends the signal while A is stopped and the leader is dead, and tells the exit code.
 fn ended_by(folder: &Path, signal: &str) -> Option<i32> {
-    let mut command = demo(folder, &["--dest", "postgres", "--ttl", "1m"]);
-    let mut child = command.stdout(Stdio::piped()).spawn().expect("the demo starts");
+    let mut demo = ringfence(folder, &["demo", "--dest", "postgres", "--ttl", "1m"]);
+    let mut child = demo.stdout(Stdio::piped()).spawn().expect("the demo starts");
     let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
     let killed = lines.by_ref().map_while(Result::ok).find(|line| line.contains("SIGKILL"));
     assert!(killed.is_some(), "the demo came to the kill");
@@ -121,7 +69,8 @@ fn a_busy_port_is_named_in_one_line() {
     let folder = folder();
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = taken.local_addr().expect("it listens").port().to_string();
-    let output = demo(folder.path(), &["--port", &port]).output().expect("the demo starts");
+    let output = ringfence(folder.path(), &["demo", "--port", &port]).output();
+    let output = output.expect("the demo starts");
     let errors = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{errors}");
     assert_eq!(errors.lines().count(), 1, "{errors}");

@@ -22,8 +22,12 @@ pub struct Args {
 /// # Errors
 /// What stdout says.
 pub fn run(args: &Args) -> Result<Exit, Failure> {
+    let whole = command();
+    let shown = whole.get_subcommands().filter(|command| !command.is_hide_set());
+    let mut shown =
+        clap::Command::new("ringfence").args(whole.get_arguments()).subcommands(shown.cloned());
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut command(), "ringfence", &mut script);
+    clap_complete::generate(args.shell, &mut shown, "ringfence", &mut script);
     output::text(&String::from_utf8_lossy(&script))?;
     Ok(Exit::Done)
 }

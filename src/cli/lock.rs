@@ -77,7 +77,7 @@ pub struct Args {
     #[arg(long, env = "RINGFENCE_TTL", default_value = "10s", value_name = "DURATION")]
     #[arg(value_parser = some_time)]
     ttl: Duration,
-    /// How long to wait in the queue [default: until it is granted]
+    /// How long to wait in the queue, 24h at most [default: 24h]
     #[arg(long, value_name = "DURATION", value_parser = any_time, conflicts_with = "only_try")]
     wait: Option<Duration>,
     /// Do not wait

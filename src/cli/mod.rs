@@ -156,7 +156,7 @@ impl Cli {
             Command::Serve(args) => block_on(async { Ok(serve::run(args).await?) }),
             Command::Dev(args) => block_on(async { Ok(dev::run(args).await?) }),
             Command::Demo(args) => block_on(demo::run(format, args)),
-            Command::Bench(args) => block_on(async { Ok(bench::run(args).await?) }),
+            Command::Bench(args) => block_on(bench::run(to, format, args)),
             Command::Fence(args) => fence::run(&args),
             Command::Completions(args) => completions::run(&args),
             Command::Version(args) => version::run(format, &args),

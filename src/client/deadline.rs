@@ -31,7 +31,7 @@ impl Allowance {
 ///
 /// Invariant: [`LeaseClock::deadline`] never lies after the authority's own
 /// deadline for the last acknowledged renewal, as long as clock rates differ by
-/// less than the allowance. [I2]
+/// less than the allowance. (I2)
 #[derive(Debug, Clone)]
 pub(super) struct LeaseClock {
     /// Just before the latest of the acknowledged renewals was sent.

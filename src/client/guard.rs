@@ -40,7 +40,7 @@ impl Guard {
         &self.claimed.fence.resource
     }
 
-    /// The fencing token: greater than every token issued before it. [I1]
+    /// The fencing token: greater than every token issued before it. (I1)
     pub fn token(&self) -> Token {
         self.claimed.fence.token
     }

@@ -11,7 +11,7 @@
 //!         and, for a slot,  mark(resource, slot) = max(mark(resource, slot), token)
 //! ```
 //!
-//! [I8] A mark never falls, it survives a crash of the destination, and no write
+//! (I8) A mark never falls, it survives a crash of the destination, and no write
 //! with a token below it is applied. What makes this hold is that the writing
 //! transaction keeps the mark locked from its check to its commit: a raise waits
 //! for the writes that are already past the check. Reading the mark without

@@ -46,7 +46,7 @@ pub enum Refusal {
 }
 
 /// Judges one fence by what is known of its resource: nothing before the first
-/// write. An accepted fence never lowers a mark. [I8]
+/// write. An accepted fence never lowers a mark. (I8)
 pub fn decide(known: Option<Marks>, fence: &Fence) -> Verdict {
     let Fence { cluster, resource: _, slot, token, floor } = fence;
     if floor > token {

@@ -12,7 +12,7 @@
 //!   frozen inside its transaction holds the file until it goes on or dies;
 //!   others get [`FenceError::Busy`], and nothing in SQLite can take the lock
 //!   from it: keep transactions short and let no owner await anything in one.
-//! - A commit has to reach the disk ([I8]): `synchronous = FULL` in WAL mode,
+//! - A commit has to reach the disk ((I8)): `synchronous = FULL` in WAL mode,
 //!   `EXTRA` with a rollback journal that is deleted. Less is refused.
 
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, ffi, params};

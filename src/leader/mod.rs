@@ -1,7 +1,7 @@
 //! What a leader does besides replicating: renewals, expiry and the deadlines of
 //! waits. Section 3 of the contract.
 //!
-//! One task a node; it follows the leadership and runs one [`term`] at a time. All
+//! One task a node; it follows the leadership and runs one `term` at a time. All
 //! it knows is volatile and ends with the term: marks, renewals in flight and calls
 //! that wait get an answer then, never a guess.
 

@@ -240,7 +240,7 @@ impl<'n> Lead<'n> {
                 if applied {
                     let authority = Arc::clone(self.authority);
                     let mut state = authority.lock();
-                    state.leases.expiry_applied(overdue.iter().map(|o| o.session));
+                    state.leases.expiry_applied(overdue);
                     let waited = std::mem::take(&mut self.expiring);
                     self.answer(&mut state, waited);
                     drop(state);

@@ -28,9 +28,10 @@ pub struct Leases {
     due: BTreeSet<(Moment, SessionId)>,
     waits: BTreeMap<WaitId, Moment>,
     waits_due: BTreeSet<(Moment, WaitId)>,
-    /// Term of the last entry observed, and when the first one of it was.
+    /// Term of the last entry observed.
     term: Term,
-    term_began: Moment,
+    /// When that was.
+    observed: Moment,
     /// By how much lease time is behind the clock.
     stalled: Duration,
     /// What only a leader has; ends with the term.
@@ -55,21 +56,10 @@ struct Lead {
     /// When the last confirmed round began: no deadline after it is acted on.
     confirmed: Moment,
     /// Sessions marked expiring, with the revision that every proposal of their
-    /// expiry names. A mark ends with an applied outcome or with the term. [I2]
+    /// expiry names. A mark ends with an applied outcome or with the term. (I2)
     expiring: BTreeMap<SessionId, u64>,
     /// Waits whose end is proposed.
     ending: BTreeSet<WaitId>,
-    /// Sessions that an entry saw since the last confirmed round began. A stall that
-    /// was under way then is known later, and is over in part: it moves them less.
-    sighted: BTreeMap<SessionId, Sighted>,
-}
-
-/// An entry saw the session since the last confirmed round began.
-#[derive(Debug, Clone, Copy)]
-struct Sighted {
-    at: Moment,
-    /// In lease time: the deadline before, unless the entry set one whatever it was.
-    before: Option<Moment>,
 }
 
 /// The answer to a renewal after its round.
@@ -91,7 +81,8 @@ impl Leases {
     /// Deadlines after a restart or a snapshot install: every session gets its full
     /// ttl, every wait its full time.
     pub fn restore(table: &LockTable, now: Moment) -> Self {
-        let mut leases = Self { term: table.position().term, ..Self::default() };
+        let term = table.position().term;
+        let mut leases = Self { term, observed: now, ..Self::default() };
         for view in table.sessions_after(SessionId(0)) {
             let (ttl, seen) = (view.row.ttl, view.row.seen);
             leases.set(view.row.session, Lease { deadline: now + ttl.duration(), ttl, seen });
@@ -130,6 +121,7 @@ impl Leases {
 
     /// Takes in what an applied entry says, on every node, in the order of the log.
     pub fn observe(&mut self, facts: &[Fact], now: Moment) {
+        self.observed = now;
         for fact in facts {
             match *fact {
                 Fact::TermBegan { term, previous } => self.begin_term(term, previous, now),
@@ -145,15 +137,14 @@ impl Leases {
 
     /// Takes up the lead of a term; says whether it could. A leader acts only when
     /// it has applied the first entry of its own term: before that, the deadlines are
-    /// not re-based yet. [I2]
+    /// not re-based yet. (I2)
     pub fn lead(&mut self, term: Term, now: Moment) -> bool {
         if self.term != term && self.switches.hold(Rule::ActAfterFirstEntry) {
             return false;
         }
         if self.leading() != Some(term) {
             let (expiring, ending) = (BTreeMap::new(), BTreeSet::new());
-            let sighted = BTreeMap::new();
-            self.lead = Some(Lead { term, confirmed: now, expiring, ending, sighted });
+            self.lead = Some(Lead { term, confirmed: now, expiring, ending });
         }
         true
     }
@@ -170,25 +161,18 @@ impl Leases {
 
     /// Notes that a quorum confirmed the leader of `term` in a round that began at
     /// `began`. A gap since the last one that is longer than `usual` moves every
-    /// deadline by the excess: renewals could not have been served in it. Call it
+    /// deadline by the excess: renewals could not have been served in it. But none is
+    /// moved farther than a renewal would move it that arrives only now. [I11] Call it
     /// before the renewals of the round are answered, and those before
     /// [`Leases::overdue`].
     pub fn confirmed(&mut self, term: Term, began: Moment, usual: Duration) {
         let Some(lead) = self.lead.as_mut().filter(|lead| lead.term == term) else { return };
-        // What a leader could not serve before it had its term is not for it to count.
-        let stalled_from = lead.confirmed.max(self.term_began) + usual;
+        let gap = began.since(lead.confirmed);
         lead.confirmed = lead.confirmed.max(began);
-        let confirmed = lead.confirmed;
-        let sighted = std::mem::take(&mut lead.sighted);
-        let later = sighted.iter().filter(|(_, sighted)| sighted.at > confirmed);
-        lead.sighted = later.map(|(session, sighted)| (*session, *sighted)).collect();
-        let excess = began.since(stalled_from);
-        if excess.is_zero() || !self.switches.hold(Rule::StallsPostpone) {
-            return;
-        }
-        self.stalled += excess;
-        for (session, sighted) in sighted.into_iter().filter(|(_, s)| s.at > stalled_from) {
-            self.move_less(session, sighted, began);
+        let stall = gap.saturating_sub(usual);
+        if !stall.is_zero() && self.switches.hold(Rule::StallsPostpone) {
+            self.stalled += stall;
+            self.cap(began.max(self.observed));
         }
     }
 
@@ -214,7 +198,7 @@ impl Leases {
 
     /// Marks sessions whose time is up, at most `max`, and names them for an
     /// `ExpireSessions` entry. From here on they cannot be renewed; they end when the
-    /// entry is applied. Only time up to the last confirmed round counts. [I2]
+    /// entry is applied. Only time up to the last confirmed round counts. (I2)
     pub fn overdue(&mut self, now: Moment, max: usize) -> Vec<Overdue> {
         let postpone = self.switches.hold(Rule::StallsPostpone);
         let Some(lead) = &self.lead else { return Vec::new() };
@@ -245,20 +229,24 @@ impl Leases {
     }
 
     /// An expiry that named these was applied: those that live on were spared, and
-    /// are marked no longer.
-    pub fn expiry_applied(&mut self, sessions: impl IntoIterator<Item = SessionId>) {
+    /// are marked no longer. A mark of another revision stays: the expiry that names
+    /// it is still on its way and would end the session. [I2]
+    pub fn expiry_applied(&mut self, expiries: impl IntoIterator<Item = Overdue>) {
+        let named = self.switches.hold(Rule::OutcomeNamesRevision);
         if let Some(lead) = &mut self.lead {
-            for session in sessions {
-                lead.expiring.remove(&session);
+            for Overdue { session, seen } in expiries {
+                if !named || lead.expiring.get(&session) == Some(&seen) {
+                    lead.expiring.remove(&session);
+                }
             }
         }
     }
 
     /// Takes marks back without an outcome: what the contract forbids.
     #[cfg(feature = "switches")]
-    pub fn unmark(&mut self, sessions: impl IntoIterator<Item = SessionId>) {
+    pub fn unmark(&mut self, expiries: impl IntoIterator<Item = Overdue>) {
         if !self.switches.hold(Rule::ExpiringMarkStays) {
-            self.expiry_applied(sessions);
+            self.expiry_applied(expiries);
         }
     }
 
@@ -295,7 +283,7 @@ impl Leases {
         self.sessions.get(&session).map(|lease| lease.deadline + self.stalled)
     }
 
-    /// By how much stalls have moved every deadline so far.
+    /// By how much stalls have moved deadlines so far.
     pub const fn stalled(&self) -> Duration {
         self.stalled
     }
@@ -314,7 +302,7 @@ impl Leases {
     /// entry just before it, whatever its number: no renewal of the others was
     /// acknowledged since. A lead of an earlier term is over.
     fn begin_term(&mut self, term: Term, previous: Term, now: Moment) {
-        (self.term, self.term_began) = (term, now);
+        self.term = term;
         if self.lead.as_ref().is_some_and(|lead| lead.term != term) {
             self.lead = None;
         }
@@ -329,24 +317,19 @@ impl Leases {
         }
     }
 
-    /// Of the stall that has just moved all deadlines, a session that was seen in the
-    /// midst of it is owed only what came after.
-    fn move_less(&mut self, session: SessionId, sighted: Sighted, stalled_until: Moment) {
-        let Some(lease) = self.sessions.get(&session).copied() else { return };
-        let owed = self.lease_time(sighted.at.max(stalled_until)) + lease.ttl.duration();
-        let deadline = sighted.before.map_or(owed, |before| owed.max(before));
-        self.set(session, Lease { deadline, ..lease });
+    /// A stall is known when it is over. Who was seen in the midst of it, or after, is
+    /// not owed all of it; nobody is owed more than its ttl from `now`.
+    fn cap(&mut self, now: Moment) {
+        let now = self.lease_time(now);
+        let latest = |lease: &Lease| now + lease.ttl.duration();
+        let beyond = self.sessions.iter().filter(|(_, lease)| lease.deadline > latest(lease));
+        let beyond: Vec<_> = beyond.map(|(session, lease)| (*session, *lease)).collect();
+        for (session, lease) in beyond {
+            self.set(session, Lease { deadline: latest(&lease), ..lease });
+        }
     }
 
     fn see(&mut self, session: SessionId, ttl: Millis, seen: Position, now: Moment) {
-        let kept = self.sessions.get(&session).filter(|lease| ttl >= lease.ttl);
-        let before = kept.map(|lease| lease.deadline);
-        if let Some(lead) = &mut self.lead {
-            // Seen twice: what it had before the first time still moves by all of it.
-            let first = lead.sighted.get(&session).map_or(before, |sighted| sighted.before);
-            let before = before.and(first);
-            lead.sighted.insert(session, Sighted { at: now, before });
-        }
         let fresh = Lease { deadline: self.lease_time(now) + ttl.duration(), ttl, seen };
         match self.sessions.get(&session) {
             Some(lease) if ttl >= lease.ttl => {

@@ -101,7 +101,7 @@ impl LockTable {
         }
     }
 
-    /// [I4] Nobody waits for what could be granted.
+    /// (I4) Nobody waits for what could be granted.
     fn check_queues(&self, wrong: &mut Vec<String>) {
         for name in self.resources.keys() {
             if let Some(wait) = self.grantable_head(name) {
@@ -110,7 +110,7 @@ impl LockTable {
         }
     }
 
-    /// [I10] The incremental hash is that of all rows.
+    /// (I10) The incremental hash is that of all rows.
     fn check_hash(&self, wrong: &mut Vec<String>) {
         let mut hash = StateHash::default();
         for row in self.rows() {

@@ -70,7 +70,7 @@ impl Entry<'_> {
         self.table.current(&answer)
     }
 
-    /// [I5] Only the grant that is named, of the session that is named: a stale
+    /// (I5) Only the grant that is named, of the session that is named: a stale
     /// release changes nothing.
     pub(super) fn release(
         &mut self,
@@ -138,7 +138,7 @@ impl Entry<'_> {
         (at, grant.names)
     }
 
-    /// Grants what these resources' first waiters can have now. [I4] Nobody is
+    /// Grants what these resources' first waiters can have now. (I4) Nobody is
     /// granted before the one who heads the queue.
     pub(super) fn settle(&mut self, names: impl IntoIterator<Item = ResourceName>) {
         let mut open: BTreeSet<ResourceName> = names.into_iter().collect();
@@ -177,7 +177,7 @@ impl Entry<'_> {
         Ok(())
     }
 
-    /// Issues the next token and makes the grant. [I1]
+    /// Issues the next token and makes the grant. (I1)
     fn grant(&mut self, wait: WaitId, claim: &Claim) -> Result<Token, Refusal> {
         let exhausted = Refusal::LimitReached { limit: Limit::Tokens, max: Token::MAX };
         let token = Token::new(self.table.meta.token + 1).map_err(|_| exhausted)?;

@@ -29,7 +29,7 @@ pub enum Command {
     Cancel { header: Header, target: RequestId },
     /// Gives a grant back.
     Release { header: Header, resource: ResourceName, token: Token },
-    /// The leader's deadlines for these sessions have passed. [I2]
+    /// The leader's deadlines for these sessions have passed. (I2)
     ExpireSessions { sessions: Vec<Overdue> },
     /// The leader's deadlines for these waits have passed.
     ExpireWaits { waits: Vec<WaitId> },
@@ -118,7 +118,7 @@ pub enum Mode {
 
 impl Mode {
     /// Whether holders of these two modes may not hold one resource together.
-    /// [I3]
+    /// (I3)
     pub const fn conflicts_with(self, other: Self) -> bool {
         match (self, other) {
             (Self::Exclusive, Self::Exclusive) => true,

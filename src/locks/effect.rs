@@ -72,7 +72,7 @@ pub enum Refusal {
     Cancelled,
     /// The wait's deadline passed.
     WaitTimeout,
-    /// No such grant of this session: nothing was changed. [I5]
+    /// No such grant of this session: nothing was changed. (I5)
     NotHeld,
     /// The resource has as many waiters as it may.
     QueueFull { max: u64 },

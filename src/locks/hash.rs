@@ -1,5 +1,5 @@
 //! The state hash: the sum of the hashes of all rows, so that a changed row costs
-//! one subtraction and one addition. [I10]
+//! one subtraction and one addition. (I10)
 //!
 //! Each row is written down canonically first: a field is its number and its
 //! content, and an absent or zero field is not written, so that a later version

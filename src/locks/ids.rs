@@ -152,7 +152,7 @@ impl fmt::Display for RequestId {
 
 /// A fencing token: a whole number in 1..=2^53 - 1, so that SQL BIGINT, JSON,
 /// JavaScript and Lua hold it exactly. Assigned in the same log entry as the
-/// grant it belongs to. [I1]
+/// grant it belongs to. (I1)
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(NonZeroU64);
 

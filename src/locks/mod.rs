@@ -1,7 +1,7 @@
 //! The rules: commands in, effects out.
 //!
 //! No clock, no IO, no async, no random, no iteration order of hash maps: a pure
-//! function of the log. [I10] A command enters at [`LockTable::apply`], goes
+//! function of the log. (I10) A command enters at [`LockTable::apply`], goes
 //! through one exhaustive match (`entry`) to the file of its subject (`sessions`,
 //! `requests`, `claims`, `queue`), and comes out as [`Effects`]: the outcome, what
 //! happened, facts for the leases, and the rows to write through.

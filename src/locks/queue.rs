@@ -7,7 +7,7 @@ use super::table::{LockTable, Resource};
 
 impl LockTable {
     /// Whether a claim on these names could be granted now without overtaking
-    /// anybody: no holder conflicts, and nobody stands before it. [I3] [I4]
+    /// anybody: no holder conflicts, and nobody stands before it. (I3) (I4)
     pub(super) fn is_free(&self, names: &[ResourceName], mode: Mode, who: Option<WaitId>) -> bool {
         names.iter().all(|name| {
             self.resources.get(name).is_none_or(|resource| {

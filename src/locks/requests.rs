@@ -1,4 +1,4 @@
-//! Idempotency: an (owner, session, request id) takes effect at most once. [I6]
+//! Idempotency: an (owner, session, request id) takes effect at most once. (I6)
 //! Section 5 of the contract.
 
 use super::command::Header;

@@ -74,7 +74,7 @@ pub struct MetaRow {
     pub cluster: Option<ClusterId>,
     /// The last entry applied.
     pub position: Position,
-    /// The highest token issued so far, 0 for none. Never falls. [I1]
+    /// The highest token issued so far, 0 for none. Never falls. (I1)
     pub token: u64,
     /// The limits in force.
     pub limits: Limits,

@@ -74,7 +74,7 @@ impl Entry<'_> {
     }
 
     /// Ends the sessions that nobody saw since the revision that the leader named.
-    /// [I2] A repeated expiry names the same revision and so ends nobody who was
+    /// (I2) A repeated expiry names the same revision and so ends nobody who was
     /// seen meanwhile.
     pub(super) fn expire_sessions(&mut self, overdue: &[Overdue]) -> Outcome {
         let unconditional = !self.table.holds(Rule::ExpiryIsConditional);
@@ -90,7 +90,7 @@ impl Entry<'_> {
         Ok(Done::Nothing)
     }
 
-    /// Whether the owner may act in the session. [I5] Another owner's session is as
+    /// Whether the owner may act in the session. (I5) Another owner's session is as
     /// good as ended: nothing is told of it.
     pub(super) fn owned(&self, owner: OwnerId, session: SessionId) -> Result<(), Refusal> {
         if !self.table.holds(Rule::SessionInRequest) && self.table.owners.contains_key(&owner) {

@@ -36,6 +36,8 @@ pub enum Rule {
     StallsPostpone,
     /// A repeated expiry names the revision that the first one named. (19)
     RetryNamesOldRevision,
+    /// An expiring mark ends with the outcome of an expiry that names its revision.
+    OutcomeNamesRevision,
     /// A renewal off the log needs a session seen in the present term.
     RenewalNeedsMark,
     /// A first entry of a term gives time to sessions seen in the last one.

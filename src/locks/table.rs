@@ -16,7 +16,7 @@ use super::switches::{Rule, Switches};
 /// counter.
 ///
 /// A pure function of the log: every replica that applied the same entries has
-/// the same table and the same [`StateHash`]. [I10]
+/// the same table and the same [`StateHash`]. (I10)
 ///
 /// The caller applies every entry of the log once, in order, commands with
 /// [`LockTable::apply`] and all others with [`LockTable::pass`].
@@ -27,7 +27,7 @@ pub struct LockTable {
     pub(super) sessions: BTreeMap<SessionId, Session>,
     /// The one live session of each owner.
     pub(super) owners: BTreeMap<OwnerId, SessionId>,
-    /// Live grants. Tokens ascend in the order of the log. [I1]
+    /// Live grants. Tokens ascend in the order of the log. (I1)
     pub(super) grants: BTreeMap<Token, GrantRow>,
     /// Claims in their queues.
     pub(super) waits: BTreeMap<WaitId, WaitRow>,
@@ -42,9 +42,9 @@ pub struct LockTable {
 /// Who holds a resource and who waits for it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Resource {
-    /// Never two that conflict. [I3]
+    /// Never two that conflict. (I3)
     pub holders: BTreeSet<Token>,
-    /// In the order of the log, by the index at which each was queued. [I4]
+    /// In the order of the log, by the index at which each was queued. (I4)
     pub queue: BTreeMap<u64, WaitId>,
 }
 

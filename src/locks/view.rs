@@ -25,7 +25,7 @@ impl<'t> ResourceView<'t> {
         self.resource.holders.iter().map(|token| &table.grants[token])
     }
 
-    /// Its waiters, in order. [I4]
+    /// Its waiters, in order. (I4)
     pub fn waiters(&self) -> impl Iterator<Item = &'t WaitRow> + use<'t> {
         let table = self.table;
         self.resource.queue.values().map(|wait| &table.waits[wait])
@@ -81,12 +81,12 @@ impl LockTable {
         &self.meta.limits
     }
 
-    /// The highest token issued so far, 0 for none. [I1]
+    /// The highest token issued so far, 0 for none. (I1)
     pub const fn token(&self) -> u64 {
         self.meta.token
     }
 
-    /// Over all rows. Equal on replicas at the same position. [I10]
+    /// Over all rows. Equal on replicas at the same position. (I10)
     pub const fn state_hash(&self) -> StateHash {
         self.hash
     }

@@ -10,15 +10,17 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::time::Instant;
 
 use super::config::Timing;
 use super::identity::{Folder, Home, Identity};
 use super::network::envelope::identity;
 use super::network::link::{Lane, endpoint};
 use super::replica::Replica;
+use crate::clock;
 use crate::locks::ClusterId;
 use crate::raft_types::Member;
 use crate::wire::peer::peer_client::PeerClient;
@@ -358,7 +360,7 @@ struct Patience {
 
 impl Default for Patience {
     fn default() -> Self {
-        Self { since: Instant::now(), said: BTreeMap::new() }
+        Self { since: clock::timer(), said: BTreeMap::new() }
     }
 }
 
@@ -367,7 +369,7 @@ impl Patience {
         if self.said.get(&node).is_none_or(|at| at.elapsed() >= REPORT_EVERY) {
             let waited = self.since.elapsed().as_secs();
             tracing::info!("waiting for node {node} at {address} ({waited} s): {why}");
-            self.said.insert(node, Instant::now());
+            self.said.insert(node, clock::timer());
         }
     }
 }

@@ -18,11 +18,11 @@ use openraft::async_runtime::WatchReceiver;
 use openraft::raft::TransferLeaderRequest;
 use openraft::storage::RaftStateMachine;
 use tokio::sync::watch;
-use tokio::time::Instant;
 use tonic::Streaming;
 
 use super::network::link::{Lane, Links};
 use super::status::Leadership;
+use crate::clock;
 use crate::raft_types::{Member, TypeConfig, Vote};
 use crate::wire::peer::{PresenceRequest, PresenceResponse};
 
@@ -49,29 +49,37 @@ pub(super) async fn run<SM>(
     loop {
         let leader = leadership.borrow_and_update().clone();
         let other = leader.leader.as_ref().is_some_and(|(id, _)| *id != node);
-        let next = if other {
-            tokio::select! {
-                changed = leadership.changed() => changed,
-                () = attend(&raft, &links, &leader, &presence) => leadership.changed().await,
+        let attended = async {
+            if other {
+                attend(&raft, &links, &leader, &presence).await
+            } else {
+                std::future::pending().await
             }
-        } else {
-            leadership.changed().await
+        };
+        let lost = tokio::select! {
+            changed = leadership.changed() => match changed {
+                Ok(()) => None,
+                Err(_) => return,
+            },
+            lost = attended => Some(lost),
         };
         presence.store(false, Ordering::Relaxed);
-        if next.is_err() {
-            return;
+        // Not to be interrupted by a vote that this node or another asks for: only
+        // by a new leader.
+        if let Some((vote, id)) = lost {
+            stand(&raft, vote, id).await;
         }
     }
 }
 
-/// Stays with one leader until its process is gone, and then acts on it. Returns
-/// only after that.
+/// Stays with one leader until its process seems gone. Answers its vote and number.
 async fn attend<SM>(
     raft: &Raft<TypeConfig, SM>,
     links: &Links,
     leader: &Leadership,
     presence: &AtomicBool,
-) where
+) -> (Vote, u64)
+where
     SM: RaftStateMachine<TypeConfig>,
 {
     let (vote, id, member) = loop {
@@ -87,7 +95,7 @@ async fn attend<SM>(
                 if known.as_ref().is_some_and(|known| *known != process) {
                     // Another process answers there: a restarted leader never
                     // leads on in its old term.
-                    return stand(raft, vote, id).await;
+                    return (vote, id);
                 }
                 known = Some(process);
                 presence.store(true, Ordering::Relaxed);
@@ -96,7 +104,7 @@ async fn attend<SM>(
             }
             None if known.is_some() => {
                 tracing::info!("the process of leader {id} (term {}) is gone", leader.term);
-                return stand(raft, vote, id).await;
+                return (vote, id);
             }
             // Never reached in this term: the election timeout decides.
             None => tokio::time::sleep(links.timing().heartbeat).await,
@@ -156,9 +164,9 @@ where
     let rank = u32::try_from(rank).unwrap_or(u32::MAX);
     let rounds = u32::try_from(voters.len()).unwrap_or(u32::MAX);
     tokio::time::sleep(NOTICE + STAGGER.saturating_mul(rank) + jitter(2)).await;
-    let until = Instant::now() + Duration::from_millis(raft.config().election_timeout_max);
+    let until = clock::timer() + Duration::from_millis(raft.config().election_timeout_max);
     let mut again = AGAIN.saturating_mul(rounds);
-    while Instant::now() < until && !replaced(raft, lost) {
+    while clock::timer() < until && !replaced(raft, lost) {
         if raft.trigger().elect(true).await.is_err() {
             return;
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use openraft::Raft;
@@ -18,6 +18,7 @@ use super::config::Timing;
 use super::confirm::{self, ConfirmError, Confirmed};
 use super::propose::{self, Proposal, ProposeError};
 use super::status::{self, Leadership, MemberStatus, Role, Status};
+use crate::clock;
 use crate::locks::{Outcome, Position, Term};
 use crate::raft_types::{EncodedCommand, Member, TypeConfig};
 
@@ -135,7 +136,7 @@ impl Replica {
     ) -> Result<(Position, Outcome), ProposeError> {
         // A leader fresh from its election refuses for a moment, until a quorum has
         // answered it. That refusal is definite, so trying again is safe.
-        let until = Instant::now() + self.shared.timing.election_max;
+        let until = clock::timer() + self.shared.timing.election_max;
         loop {
             let (answer, outcome) = oneshot::channel();
             let proposal = Proposal { command: command.clone(), term, answer };
@@ -143,7 +144,7 @@ impl Replica {
                 return Err(ProposeError::Unknown);
             }
             match outcome.await {
-                Ok(Err(ProposeError::NoQuorum)) if Instant::now() < until => {
+                Ok(Err(ProposeError::NoQuorum)) if clock::timer() < until => {
                     tokio::time::sleep(RETRY).await;
                 }
                 Ok(result) => return result,

@@ -103,7 +103,7 @@ impl Storage {
             path: dir.to_owned(),
             identity: opened.identity,
             queue: Queue::new(&options),
-            tail: Mutex::new(Tail::new(opened.log, options.tail_bytes)),
+            tail: Mutex::new(Tail::new(&opened.log, options.tail_bytes)),
             cluster: opened.cluster.map_or_else(OnceLock::new, OnceLock::from),
             adopting: tokio::sync::Mutex::default(),
             counts: inner::Counts::default(),

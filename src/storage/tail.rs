@@ -55,7 +55,7 @@ pub(super) enum Piece {
 }
 
 impl Tail {
-    pub fn new(found: Recovered, bytes_max: usize) -> Self {
+    pub fn new(found: &Recovered, bytes_max: usize) -> Self {
         let after_purged = found.purged.map_or(0, |id| id.index + 1);
         Self {
             first: found.entries.map_or(after_purged, |(first, _)| first),

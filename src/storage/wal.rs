@@ -51,25 +51,8 @@ const fn unmask(masked: u32) -> u32 {
 }
 
 fn crc32c(kind: u8, content: &[u8]) -> u32 {
-    let step = |crc: u32, byte: u8| TABLE[usize::from(crc as u8 ^ byte)] ^ (crc >> 8);
-    !content.iter().copied().fold(step(!0, kind), step)
+    crc32c::crc32c_append(crc32c::crc32c(&[kind]), content)
 }
-
-const TABLE: [u32; 256] = {
-    let mut table = [0; 256];
-    let mut n = 0;
-    while n < 256 {
-        let mut crc = n as u32;
-        let mut bit = 0;
-        while bit < 8 {
-            crc = if crc & 1 == 1 { (crc >> 1) ^ 0x82f6_3b78 } else { crc >> 1 };
-            bit += 1;
-        }
-        table[n] = crc;
-        n += 1;
-    }
-    table
-};
 
 #[cfg(test)]
 mod tests {

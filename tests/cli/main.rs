@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "in a test a failed unwrap is the report")]
 
 mod authority;
+mod calls;
 #[path = "../support/cluster.rs"]
-#[allow(dead_code, reason = "other tests use more of it")]
 mod cluster;
 mod codes;
 mod ends;

@@ -63,8 +63,10 @@ fn completions_are_a_script_of_the_shell() {
     let file = folder.path().join("ringfence");
     std::fs::write(&file, &script.out).unwrap();
     assert!(Command::new("bash").arg("-n").arg(&file).status().unwrap().success());
-    for shell in ["zsh", "fish"] {
-        assert!(done(ringfence(&["completions", shell])).out.contains("ringfence"), "{shell}");
+    for shell in ["bash", "zsh", "fish"] {
+        let script = done(ringfence(&["completions", shell])).out;
+        assert!(script.contains("sessions") && script.contains("endpoints"), "{shell}");
+        assert!(!script.contains("warden"), "{shell} completes what is not for people");
     }
 }
 

@@ -301,7 +301,7 @@ impl Authority {
                 let queue = t.queues.entry(resource.clone()).or_default();
                 queue.retain(|&wait| wait != (header.session, request.target));
             }
-            let grant = t.answer(header.session, request.target).and_then(|answer| answer.ok());
+            let grant = t.answer(header.session, request.target).and_then(Result::ok);
             Ok(v1::CancelResponse { grant: grant.and_then(|answer| answer.grant) })
         })
     }

@@ -8,6 +8,8 @@ mod postgres_server;
 mod rule;
 #[cfg(feature = "sqlite")]
 mod sqlite;
-// Each rung uses what its stores need of it.
-#[cfg_attr(not(all(feature = "sqlite", feature = "postgres")), allow(dead_code))]
+#[cfg_attr(
+    not(all(feature = "sqlite", feature = "postgres")),
+    allow(dead_code, reason = "each rung uses what its stores need")
+)]
 mod stories;

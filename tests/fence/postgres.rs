@@ -101,7 +101,7 @@ async fn ledger(client: &Client) -> Vec<u64> {
 
 async fn job_mark(client: &Client) -> Option<u64> {
     let mark = postgres::mark(client, &name("job/7"), None).await.expect("installed");
-    mark.map(|mark| mark.get())
+    mark.map(ringfence::locks::Token::get)
 }
 
 async fn text(client: &Client, sql: &str) -> String {

@@ -57,7 +57,9 @@ fn ledger(connection: &Connection) -> Vec<u64> {
 }
 
 fn job_mark(connection: &Connection) -> Option<u64> {
-    sqlite::mark(connection, &name("job/7"), None).expect("installed").map(|mark| mark.get())
+    sqlite::mark(connection, &name("job/7"), None)
+        .expect("installed")
+        .map(ringfence::locks::Token::get)
 }
 
 #[test]

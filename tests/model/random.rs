@@ -120,12 +120,12 @@ fn play(steps: &[Step], switches: Switches) -> Result<Met, String> {
     let floor = if steps.len() % 8 == 3 { ringfence::locks::Token::MAX - 4 } else { 0 };
     let first = Some(Command::Bootstrap(bootstrap(floor)));
     let opens = [1, 2].map(|owner| Step::Open { owner, ttl: 0 });
-    one_entry(&mut table, &mut model, &mut world, first, &mut met)?;
+    one_entry(&mut table, &mut model, &mut world, first.as_ref(), &mut met)?;
     for step in opens.iter().chain(steps) {
         match world.act(step, &model) {
             Act::Apply(commands) => {
                 for command in commands {
-                    one_entry(&mut table, &mut model, &mut world, command, &mut met)?;
+                    one_entry(&mut table, &mut model, &mut world, command.as_ref(), &mut met)?;
                 }
             }
             Act::Term(up) => {
@@ -146,19 +146,19 @@ fn one_entry(
     table: &mut Checked,
     model: &mut Naive,
     world: &mut World,
-    command: Option<Command>,
+    command: Option<&Command>,
     met: &mut Met,
 ) -> Result<(), String> {
     let before: BTreeSet<_> = model.waits.iter().map(|w| w.wait).collect();
     let last = table.table().position();
-    let effects = table.apply(command.clone());
+    let effects = table.apply(command.cloned());
     let at = table.table().position();
-    let expected = model.apply(at, command.as_ref());
+    let expected = model.apply(at, command);
     let what = format!("{at:?} {command:?}");
     same(&what, &expected, &effects.outcome)?;
     let events = effects.events.iter().map(|Event { what, .. }| what.clone()).collect::<Vec<_>>();
     same(&what, &model.events, &events)?;
-    same(&what, &facts_of(model, last, &before), &sorted(effects.facts))?;
+    same(&what, &facts_of(model, last, &before), &sorted(&effects.facts))?;
     if let (Ok(Done::Opened { session, created: true, .. }), Some(command)) = (&expected, &command)
         && let Command::OpenSession { owner, .. } = command
     {
@@ -190,12 +190,12 @@ fn facts_of(
     let began = model.waits.iter().filter(|w| !before.contains(&w.wait));
     facts.extend(began.map(|w| Fact::WaitBegan { wait: w.wait, deadline: w.deadline }));
     facts.extend(before.difference(&now).map(|wait| Fact::WaitEnded { wait: *wait }));
-    sorted(facts)
+    sorted(&facts)
 }
 
 /// The order of facts is that of the table's work; what counts is that each is told
 /// once.
-fn sorted(facts: Vec<Fact>) -> Vec<String> {
+fn sorted(facts: &[Fact]) -> Vec<String> {
     let mut facts: Vec<_> = facts.iter().map(|fact| format!("{fact:?}")).collect();
     facts.sort();
     facts.dedup_by(|a, b| a == b && a.starts_with("Seen"));

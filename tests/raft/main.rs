@@ -1,6 +1,7 @@
 //! Replicas over real loopback sockets: election, proposals, confirmed
 //! leadership, the door, snapshots, failover. Log and state machine are small
 //! stand-ins in memory; the sockets, the protocol and openraft are real.
+#![cfg(feature = "server")]
 
 mod bootstrap;
 mod cluster;

@@ -126,7 +126,7 @@ impl Stage {
             }
             "close" => {
                 let who = line.word("a session")?;
-                let (owner, session) = (self.owner(line, who)?, self.session(line, who)?);
+                let (owner, session) = (Self::owner(line, who)?, self.session(line, who)?);
                 Ok((who.to_owned(), Some(Command::CloseSession { owner, session })))
             }
             "ttl" | "acquire" | "cancel" | "release" => self.request(line),
@@ -161,7 +161,7 @@ impl Stage {
 
     fn header(&mut self, line: &mut Line<'_>, who: &str) -> Result<Header, String> {
         let next = self.names.actor(who).map_or(RequestId::FIRST, |actor| actor.next);
-        let (owner, session) = (self.owner(line, who)?, self.session(line, who)?);
+        let (owner, session) = (Self::owner(line, who)?, self.session(line, who)?);
         let id = line.option("id", parse::request)?.unwrap_or(next);
         let oldest_outstanding = line.option("oldest", parse::request)?.unwrap_or(RequestId::FIRST);
         let answered = line.option("answered", parse::requests)?.unwrap_or_default();
@@ -180,7 +180,7 @@ impl Stage {
         Ok((String::new(), Some(Command::ExpireSessions { sessions: overdue.collect() })))
     }
 
-    fn owner(&self, line: &mut Line<'_>, who: &str) -> Result<ringfence::locks::OwnerId, String> {
+    fn owner(line: &mut Line<'_>, who: &str) -> Result<ringfence::locks::OwnerId, String> {
         Ok(Names::owner(line.option("owner", Ok)?.unwrap_or(who)))
     }
 

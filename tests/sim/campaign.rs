@@ -81,7 +81,7 @@ pub fn report(failure: &Failure, setup: Setup) -> String {
     let lines = told.unwrap_or_default();
     let last = lines[lines.len().saturating_sub(LINES_SHOWN)..].join("\n");
     format!(
-        "{last}\n\nseed {}: {}\nagain, with the whole trace: SIM_SEED={} make sim\n",
-        failure.seed, failure.violation, failure.seed
+        "{last}\n\nseed {}: {}\nagain, with the whole trace: SIM_SEED={} SIM_WEATHER={:?} make sim\n",
+        failure.seed, failure.violation, failure.seed, setup.weather
     )
 }

@@ -99,6 +99,12 @@ fn counterexample_19_a_repeated_expiry_names_a_newer_revision() {
 }
 
 #[test]
+fn an_older_expiry_ends_a_newer_mark() {
+    let setup = in_weather(Weather::Queueing, without(Rule::OutcomeNamesRevision));
+    finds("older expiry", setup, &["I2"], 20_000);
+}
+
+#[test]
 fn a_waiter_outlives_its_session() {
     finds("dead waiters", without(Rule::DeadWaitersLeave), &["I4"], 1_000);
 }

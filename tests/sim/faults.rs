@@ -46,7 +46,7 @@ pub enum ShellRule {
 }
 
 /// How bad the network is.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Weather {
     /// Drawn from the seed: 1, 3 or 5 nodes, mostly fast, everything possible.
     #[default]
@@ -57,6 +57,10 @@ pub enum Weather {
     Catching,
     /// Every third proposal stays in a queue for up to 1.5 s.
     Queueing,
+}
+
+impl Weather {
+    pub const ALL: [Self; 4] = [Self::Mixed, Self::Slow, Self::Catching, Self::Queueing];
 }
 
 /// The weather of one run.

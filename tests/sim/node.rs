@@ -10,6 +10,7 @@ use crate::counts::Count;
 use crate::faults::ShellRule;
 use crate::log::LogEntry;
 use crate::network::{Answer, Ask, Message, Request, Snapshot};
+use crate::properties::Stall;
 use crate::shell::{Order, Purpose, Shell};
 use crate::tell;
 use crate::time::{Clock, MS, Micros};
@@ -304,9 +305,6 @@ impl Node {
                         self.id
                     );
                 }
-                Fact::Seen { session, .. } if leads && !self.acts() => {
-                    world.properties.late.arrived_first(session, self.id, world.now);
-                }
                 Fact::Seen { session, .. } if leads => world.properties.arrived(session, world.now),
                 Fact::Seen { .. }
                 | Fact::Ended { .. }
@@ -373,7 +371,9 @@ impl Node {
                     world.counts.add(Count::Stalls);
                     let (by, until) = (self.clock.truly(by), self.clock.when(until));
                     tell!(world, "n{} moves all deadlines by {by} us", self.id);
-                    world.properties.late.stalled(self.id, until.saturating_sub(by), until);
+                    let from = until.saturating_sub(by);
+                    let stall = Stall { from, until, served: world.now };
+                    world.properties.late.stalled(self.id, stall);
                 }
                 Order::Count(what) => world.counts.add(what),
             }

@@ -310,7 +310,7 @@ impl Shell {
             self.orders.push(Order::Count(crate::counts::Count::ExpiryRetried));
             self.expiry_proposed = Some(now);
             // The contract keeps the marks; only a switch takes them back here.
-            self.leases.unmark(expiring.iter().map(|overdue| overdue.session));
+            self.leases.unmark(expiring.iter().copied());
             if self.leases.expiring().is_empty() {
                 self.arrived.append(&mut self.held);
             }
@@ -340,7 +340,7 @@ impl Shell {
             Some(Purpose::Own) | None => {}
         }
         if let Some(Command::ExpireSessions { sessions }) = command {
-            self.leases.expiry_applied(sessions.iter().map(|overdue| overdue.session));
+            self.leases.expiry_applied(sessions.iter().copied());
             let settled = |held: &Arrived| sessions.iter().any(|o| o.session == held.session);
             let (again, held): (Vec<_>, _) = self.held.drain(..).partition(settled);
             self.held = held;

@@ -87,7 +87,7 @@ fn scenario_e4_of_two_grants_the_greater_token_is_the_later_in_the_log() {
     }
     let mut grants: Vec<_> = names
         .iter()
-        .flat_map(|name| authority.table.resource(&resource(name)).map(|r| r.holders()))
+        .filter_map(|name| authority.table.resource(&resource(name)).map(|r| r.holders()))
         .flatten()
         .cloned()
         .collect();

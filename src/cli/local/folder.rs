@@ -20,9 +20,17 @@ impl Folder {
     /// # Errors
     /// What the system says.
     pub fn create(purpose: &str) -> anyhow::Result<Self> {
+        Self::create_in(&std::env::temp_dir(), purpose)
+    }
+
+    /// Creates one in this folder.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn create_in(folder: &Path, purpose: &str) -> anyhow::Result<Self> {
         let names = (0..).map(|n: u64| format!("ringfence-{purpose}-{}-{n}", std::process::id()));
         for name in names {
-            let path = std::env::temp_dir().join(name);
+            let path = folder.join(name);
             match DirBuilder::new().mode(MODE).create(&path) {
                 Ok(()) => return Ok(Self(path)),
                 // Left over by a process that was killed.

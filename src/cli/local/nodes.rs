@@ -5,7 +5,6 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use nix::sys::signal::Signal;
 
 use super::process::{Process, itself};
 use super::{PATIENCE, POLL};
@@ -77,18 +76,6 @@ impl Nodes {
     /// Kills a node with SIGKILL: nothing of it runs when this returns.
     pub fn kill(&mut self, node: u64) {
         self.running.remove(&node);
-    }
-
-    /// Stops all nodes as an operator does, all at once, and waits until they have.
-    pub fn stop(&mut self) {
-        for process in self.running.values() {
-            // One that has ended is what is asked for.
-            let _ = process.signal(Signal::SIGTERM);
-        }
-        for process in self.running.values_mut() {
-            process.end(Signal::SIGTERM);
-        }
-        self.running.clear();
     }
 
     /// Waits until a node leads, in a later term than this one, and says which.

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
@@ -12,12 +12,14 @@ use openraft::errors::RPCError;
 use openraft::raft::{AppendEntriesRequest, StreamAppendResult};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::Streaming;
 
 use super::convert;
 use super::link::Link;
+use crate::clock;
 use crate::raft_types::TypeConfig;
 use crate::wire::peer;
 
@@ -74,7 +76,7 @@ struct UnderWay {
 
 impl UnderWay {
     fn sent(&self) {
-        self.sent.lock().push_back(Instant::now());
+        self.sent.lock().push_back(clock::timer());
     }
 
     fn answered(&self) {

@@ -4,15 +4,17 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use openraft::errors::{RPCError, Unreachable};
 use parking_lot::Mutex;
+use tokio::time::Instant;
 use tonic::metadata::BinaryMetadataValue;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 
 use super::envelope::Envelope;
+use crate::clock;
 use crate::raft::config::Timing;
 use crate::raft::identity::{Home, Identity};
 use crate::raft_types::{Member, TypeConfig};
@@ -86,7 +88,7 @@ impl Links {
         let news =
             known.is_none_or(|(said, at)| said != complaint || at.elapsed() >= COMPLAIN_EVERY);
         if news {
-            complaints.insert(node, (complaint.to_owned(), Instant::now()));
+            complaints.insert(node, (complaint.to_owned(), clock::timer()));
         }
         news
     }

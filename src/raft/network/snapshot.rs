@@ -3,7 +3,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -14,12 +14,14 @@ use openraft::errors::{ErrorSource, ReplicationClosed, StreamingError};
 use openraft::raft::SnapshotResponse;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::task::AbortOnDropHandle;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::convert;
 use super::link::Link;
+use crate::clock;
 use crate::raft_types::{TypeConfig, Vote};
 use crate::wire::peer::{SnapshotChunk, snapshot_chunk::Part};
 
@@ -103,13 +105,13 @@ struct Progress {
 
 impl Progress {
     fn new() -> Self {
-        Self { state: Mutex::new((Instant::now(), 0, false)), failure: Mutex::default() }
+        Self { state: Mutex::new((clock::timer(), 0, false)), failure: Mutex::default() }
     }
 
     fn advance(&self, bytes: usize) {
         let mut state = self.state.lock();
         let before = state.1;
-        *state = (Instant::now(), before + bytes as u64, false);
+        *state = (clock::timer(), before + bytes as u64, false);
         drop(state);
         let after = before + bytes as u64;
         if before / REPORT_BYTES != after / REPORT_BYTES {
@@ -119,7 +121,7 @@ impl Progress {
 
     fn complete(&self) {
         let mut state = self.state.lock();
-        *state = (Instant::now(), state.1, true);
+        *state = (clock::timer(), state.1, true);
     }
 
     /// Resolves when nothing has moved for too long.

@@ -31,6 +31,8 @@ pub struct Client {
     owner: OwnerId,
     owners: u64,
     session: Option<Session>,
+    /// The last session that it was told has ended: no late answer brings it back.
+    ended: SessionId,
     attempt: Option<Attempt>,
     attempts: u64,
     /// Attempts from here on are of the present process.
@@ -83,6 +85,7 @@ impl Client {
             owner: owner_id(id, 0),
             owners: 0,
             session: None,
+            ended: SessionId(0),
             attempt: None,
             attempts: 0,
             attempts_from: 0,
@@ -239,13 +242,13 @@ impl Client {
     fn opened(&mut self, world: &mut World, id: SessionId, ttl: Millis, first_sent: Micros) {
         if self.session.as_ref().is_some_and(|session| session.id < id) {
             // The authority has opened a later one: the other has ended.
+            self.ended = self.session.as_ref().map_or(self.ended, |session| session.id);
             self.drop_session();
         }
         match &self.session {
             Some(session) if session.id > id => return,
             Some(_) => {}
-            // An answer on the way since before it was told that this one has ended.
-            None if self.attempt.as_ref().is_none_or(|a| !matches!(a.tag, Tag::Open(_))) => return,
+            None if id <= self.ended => return,
             None => self.session = Some(Session::new(id, ttl, self.clock.at(0))),
         }
         tell!(world, "c{} has {id}", self.id);
@@ -273,6 +276,7 @@ impl Client {
             return;
         }
         tell!(world, "c{} is told that {id} has ended", self.id);
+        self.ended = id;
         self.drop_session();
         self.attempt = None;
         if world.rng.permille(300) {

@@ -8,9 +8,8 @@
 //! leader that finds a session overdue when it takes up its term, because the one
 //! before it had more time to give, ends it at once. A session that was seen while an
 //! expiry of it was on its way keeps its mark until that has its outcome: a second
-//! commit. A stall counts from when it began, or from the last renewal if that came
-//! later; whole, if the renewal came between the first entry of the term and the
-//! first round.
+//! commit. Of a stall that was under way at the last renewal, what came after counts,
+//! until the round that ended it is served.
 
 use std::collections::BTreeMap;
 
@@ -31,12 +30,9 @@ const QUIET_MAX: Micros = 3800 * MS;
 pub struct NeverLate {
     /// Time without a leader that can commit, so far.
     unserved: Micros,
-    /// From when to when stalls moved the deadlines on each node.
-    stalls: [Vec<(Micros, Micros)>; NODES_MAX],
+    /// What moved the deadlines on each node.
+    stalls: [Vec<Stall>; NODES_MAX],
     arrived: BTreeMap<SessionId, Stamp>,
-    /// Of those seen by a leader that did not act yet: where, and how many stalls had
-    /// moved its deadlines by then.
-    first_sight: BTreeMap<SessionId, (usize, usize)>,
     restarted: [Stamp; NODES_MAX],
     installed: [Stamp; NODES_MAX],
     /// When it last applied a first entry of a term: before that it did not lead.
@@ -46,6 +42,21 @@ pub struct NeverLate {
     /// By the term of the entry before, when each node applied the first of a term.
     term_began: [BTreeMap<Term, Stamp>; NODES_MAX],
     marks: BTreeMap<(u64, SessionId), (Mark, Micros)>,
+}
+
+/// From when to when no round was confirmed, and when the one that was next was
+/// served.
+#[derive(Clone, Copy)]
+pub struct Stall {
+    pub from: Micros,
+    pub until: Micros,
+    pub served: Micros,
+}
+
+impl Stall {
+    fn since(&self, at: Micros) -> Micros {
+        if at <= self.from { self.until - self.from } else { self.served.saturating_sub(at) }
+    }
 }
 
 /// A moment, and the time without a leader up to then.
@@ -68,18 +79,12 @@ impl NeverLate {
         self.unserved += passed;
     }
 
-    pub fn stalled(&mut self, node: usize, from: Micros, until: Micros) {
-        self.stalls[node].push((from, until));
+    pub fn stalled(&mut self, node: usize, stall: Stall) {
+        self.stalls[node].push(stall);
     }
 
     pub fn arrived(&mut self, session: SessionId, now: Micros) {
         self.arrived.insert(session, self.stamp(now));
-    }
-
-    /// As [`NeverLate::arrived`], at a leader that has had no round yet.
-    pub fn arrived_first(&mut self, session: SessionId, node: usize, now: Micros) {
-        self.first_sight.insert(session, (node, self.stalls[node].len()));
-        self.arrived(session, now);
     }
 
     pub fn restarted(&mut self, node: usize, now: Micros) {
@@ -106,8 +111,7 @@ impl NeverLate {
 
     /// That moment, and what has been added since on this node.
     fn reach(&self, node: usize, since: Stamp) -> Micros {
-        let overlap = |(from, until): &(Micros, Micros)| until.saturating_sub(since.at.max(*from));
-        let stalled: Micros = self.stalls[node].iter().map(overlap).sum();
+        let stalled: Micros = self.stalls[node].iter().map(|stall| stall.since(since.at)).sum();
         since.at + stalled + self.unserved - since.unserved
     }
 
@@ -127,10 +131,7 @@ impl NeverLate {
         let seen = self.term_began[node].get(&row.seen.term);
         let last = seen.into_iter().chain(&of_node).map(|since| self.reach(node, *since)).max();
         let slowest = row.ttl.0 * MS * 1004 / 1000;
-        let whole = self.first_sight.get(&session).filter(|(at, _)| *at == node);
-        let whole = whole.and_then(|(_, known)| self.stalls[node].get(*known));
-        let whole = whole.map_or(0, |(from, until)| until - from);
-        let bound = last.unwrap_or(0) + slowest + whole;
+        let bound = last.unwrap_or(0) + slowest;
         let at_once = self.spared[node].get(&session).into_iter().chain([&self.leads[node]]);
         let at_once = at_once.map(|since| self.reach(node, *since)).max();
         let round = USUAL.as_micros() as Micros + 5 * MS;

@@ -28,6 +28,8 @@ use crate::shell::How;
 use crate::time::Micros;
 use crate::world::World;
 
+pub use i11_never_late::Stall;
+
 /// All invariants with what each remembers.
 #[derive(Default)]
 pub struct Properties {
@@ -93,7 +95,7 @@ pub fn answered(world: &mut World, _at: &LockTable, request: &Request, answer: &
     match (answer, &request.ask) {
         (Answer::Renewed(ttl), Ask::Renew { session, .. }) => told = Some((*session, *ttl)),
         (Answer::Outcome(Ok(Done::Opened { session, ttl, .. })), _) => {
-            told = Some((*session, *ttl))
+            told = Some((*session, *ttl));
         }
         (
             Answer::Outcome(Ok(Done::TtlSet { ttl })),
@@ -176,7 +178,7 @@ pub fn count_effects(counts: &mut Counts, command: Option<&Command>, effects: &E
                 counts.add(Count::Released);
             }
             Happened::LeftQueue { cause: LeaveCause::Cancelled, .. } => {
-                counts.add(Count::Cancelled)
+                counts.add(Count::Cancelled);
             }
             Happened::LeftQueue { cause: LeaveCause::TimedOut, .. } => {
                 counts.add(Count::WaitsExpired);
