@@ -6,8 +6,8 @@ use tracing_subscriber::EnvFilter;
 
 /// Says how much is told, in the form of [`EnvFilter`].
 pub const FILTER_VARIABLE: &str = "RINGFENCE_LOG";
-/// What is told if nothing is said.
-const FILTER_DEFAULT: &str = "warn,ringfence=info,openraft=error";
+/// What is told if nothing is said. What openraft has to say is in the errors that are told.
+const FILTER_DEFAULT: &str = "warn,ringfence=info,openraft=off";
 
 /// Begins to tell; a second call does nothing.
 pub fn start() {

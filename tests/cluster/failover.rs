@@ -18,6 +18,8 @@ const ELECTION: Duration = Duration::from_millis(400);
 const STALE: usize = 20;
 const CLIENTS: u64 = 16;
 const NAMES: u64 = 4;
+/// Sessions that are renewed all the while, each with one grant that is kept.
+const HELD: u64 = 8;
 const KILLS: usize = 20;
 
 /// One grant as its client was told of it.
@@ -107,7 +109,7 @@ fn check_history(mut told: Vec<Told>) {
     let tokens: Vec<u64> = told.iter().map(|grant| grant.token).collect();
     // In the order of the log, none twice, none back, and none that nobody was told of:
     // every acquire was asked for until it was answered.
-    let all: Vec<u64> = (1..=tokens.len() as u64).collect();
+    let all: Vec<u64> = (HELD + 1..=HELD + tokens.len() as u64).collect();
     assert_eq!(tokens, all);
     let mut last: BTreeMap<&str, &Told> = BTreeMap::new();
     for grant in &told {
@@ -124,6 +126,8 @@ fn check_history(mut told: Vec<Told>) {
 async fn twenty_kills_of_the_leader_under_load_lose_no_grant_and_repeat_no_token() {
     let mut cluster = Cluster::start(3).await;
     let nodes: Vec<Wire> = cluster.endpoints().iter().map(|at| Wire::to(at)).collect();
+    let client = Client::connect(cluster.endpoints()).expect("good endpoints");
+    let held = guards(&client, HELD, Duration::from_secs(5)).await;
     let stop = Arc::new(AtomicBool::new(false));
     let clients: Vec<_> = (0..CLIENTS)
         .map(|number| {
@@ -142,10 +146,11 @@ async fn twenty_kills_of_the_leader_under_load_lose_no_grant_and_repeat_no_token
     println!("{count} grants; without a leader: median {median:?}, worst {worst:?}");
     assert!(count > 20 * KILLS, "hardly any load: {count}");
     check_history(told);
+    check_held(&nodes[0], &held).await;
     check_replicas_agree(&cluster, count as u64).await;
 }
 
-/// Nothing is held any longer, and every replica has the same state.
+/// Nothing is held that was given back, and every replica has the same state.
 async fn check_replicas_agree(cluster: &Cluster, tokens: u64) {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -158,8 +163,9 @@ async fn check_replicas_agree(cluster: &Cluster, tokens: u64) {
         };
         if states.len() == 3 && states.iter().all(|state| same(state, &states[0])) {
             let state = &states[0];
-            assert_eq!((state.sessions, state.grants, state.waits), (CLIENTS, 0, 0));
-            assert_eq!(state.token, tokens);
+            let live = (state.sessions, state.grants, state.waits);
+            assert_eq!(live, (CLIENTS + HELD, HELD, 0));
+            assert_eq!(state.token, HELD + tokens);
             return;
         }
         assert!(Instant::now() < until, "the replicas differ: {states:#?}");
@@ -284,7 +290,7 @@ async fn scenario_b4_sessions_outlive_two_ttl_after_a_crash_of_all_nodes() {
 
 /// Renewals that lie in the old leader's socket while it is frozen. Answers what it
 /// says of them when it wakes.
-async fn stale_renewals(node: &Wire, me: &Owner) -> impl Future<Output = Vec<Answer>> + use<> {
+fn stale_renewals(node: &Wire, me: &Owner) -> impl Future<Output = Vec<Answer>> + use<> {
     let message = |sequence| v1::KeepAliveRequest { renewals: vec![me.renewal(sequence)] };
     let stream = tokio_stream::StreamExt::chain(
         tokio_stream::iter((1..=STALE as u64).map(message).collect::<Vec<_>>()),
@@ -314,7 +320,7 @@ async fn scenario_b3_a_leader_that_was_frozen_ends_no_session_and_acknowledges_n
     let old = cluster.leader().await;
     let node = Wire::to(cluster.address(old));
     let me = node.open(owner(1), Duration::from_secs(2)).await.expect("a session");
-    let stale = stale_renewals(&node, &me).await;
+    let stale = stale_renewals(&node, &me);
     cluster.signal(old, "STOP");
     let frozen = Instant::now();
     let stale = tokio::spawn(stale);

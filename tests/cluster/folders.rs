@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
+use ringfence::wire::v1;
+
 use crate::cluster::{Cluster, PATIENCE, ended, free_address};
 use crate::wire::{Wire, insist, owner};
 
@@ -23,13 +25,10 @@ async fn refused(mut command: Command, log: &Path) -> String {
     told
 }
 
-/// The last line tells, all of it.
+/// One line tells it all.
 fn check_line(told: &str, words: &[&str]) {
-    let line = told.lines().last().unwrap_or_default();
-    assert!(line.starts_with("ringfence: "), "{told}");
-    for word in words {
-        assert!(line.contains(word), "{word:?} in: {told}");
-    }
+    let mut lines = told.lines().filter(|line| line.starts_with("ringfence: "));
+    assert!(lines.any(|line| words.iter().all(|word| line.contains(word))), "{words:?} in: {told}");
 }
 
 /// The cluster without this node, or with it, grants and releases.
@@ -213,6 +212,12 @@ impl SmallDisk {
             .output();
         mount.is_ok_and(|mount| mount.status.success()).then_some(Self(at))
     }
+
+    /// Takes room away, or gives it back.
+    fn ballast(&self, bytes: usize) {
+        let file = self.0.join("ballast");
+        fs::write(file, vec![0; bytes]).expect("there is room for it");
+    }
 }
 
 impl Drop for SmallDisk {
@@ -220,4 +225,66 @@ impl Drop for SmallDisk {
         // Lazily: a failed test may still have files open.
         let _ = Command::new("umount").arg("-l").arg(&self.0).output();
     }
+}
+
+/// Opens and closes sessions with long labels until the node has ended by itself.
+async fn fill(cluster: &mut Cluster, id: u64) {
+    let node = Wire::to(cluster.address(cluster.leader_but(Some(id)).await));
+    let label = |number: u32| (format!("label-{number}"), "x".repeat(256));
+    let until = Instant::now() + PATIENCE * 2;
+    for number in 1_000.. {
+        assert!(Instant::now() < until, "node {id} runs on:\n{}", cluster.log(id));
+        let labels = (0..16).map(label).collect();
+        let message = v1::OpenSessionRequest {
+            owner_id: owner(number).to_vec().into(),
+            ttl_ms: 60_000,
+            labels,
+        };
+        // The node that leads may be the one that ends.
+        drop(node.sessions().open(message).await);
+        if cluster.has_ended(id) {
+            return;
+        }
+    }
+}
+
+/// Where a disk of its own cannot be had, a limit on the size of files stands in.
+fn run_limited(cluster: &mut Cluster, id: u64) {
+    let command = cluster.command(id);
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "trap '' XFSZ; ulimit -f 2048; exec \"$0\" \"$@\""]);
+    limited.arg(command.get_program()).args(command.get_args());
+    cluster.run_as(id, limited);
+}
+
+#[tokio::test]
+async fn a_full_disk_stops_its_node_and_the_others_go_on() {
+    let full = 3;
+    let mut cluster = Cluster::prepare(3, &[]);
+    let disk = SmallDisk::mount(cluster.data(full), "200m");
+    for id in [1, 2] {
+        cluster.run(id);
+    }
+    match &disk {
+        Some(_) => cluster.run(full),
+        None => run_limited(&mut cluster, full),
+    }
+    cluster.leader().await;
+    check_works(&cluster, 1).await;
+    if let Some(disk) = &disk {
+        disk.ballast(110 << 20);
+    }
+    fill(&mut cluster, full).await;
+    let status = cluster.ended(full).await;
+    let told = cluster.log(full);
+    assert!(!status.success(), "{told}");
+    let words = if disk.is_some() { "disk almost full" } else { "cannot write" };
+    check_line(&told, &[words, "restart", "nothing acknowledged is lost"]);
+    check_works(&cluster, 2).await;
+    if let Some(disk) = &disk {
+        disk.ballast(0);
+    }
+    cluster.run(full);
+    cluster.caught_up(full).await;
+    check_works(&cluster, 3).await;
 }

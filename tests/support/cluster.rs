@@ -103,10 +103,16 @@ impl Cluster {
 
     /// As [`Cluster::run`], with more in its environment.
     pub fn run_with(&mut self, id: u64, environment: &[(&str, PathBuf)]) {
-        let log = File::options().create(true).append(true).open(self.log_path(id));
-        let log = log.expect("the log can be written");
         let mut command = self.command(id);
         command.envs(environment.iter().map(|(name, value)| (name, value)));
+        self.run_as(id, command);
+    }
+
+    /// As [`Cluster::run`], by this command.
+    pub fn run_as(&mut self, id: u64, mut command: Command) {
+        let log = File::options().create(true).append(true).open(self.log_path(id));
+        let log = log.expect("the log can be written");
+        command.stdin(Stdio::null()).stdout(Stdio::null());
         let child = command.stderr(log).spawn().expect("ringfence starts");
         let node = self.nodes.get_mut(&id).expect("a node of the cluster");
         assert!(node.child.replace(child).is_none(), "node {id} runs already");
@@ -137,6 +143,13 @@ impl Cluster {
     pub async fn terminate(&mut self, id: u64) -> ExitStatus {
         self.signal(id, "TERM");
         self.ended(id).await
+    }
+
+    /// Whether a node has ended by itself.
+    pub fn has_ended(&mut self, id: u64) -> bool {
+        let node = self.nodes.get_mut(&id).expect("a node of the cluster");
+        let child = node.child.as_mut().expect("it was started");
+        child.try_wait().expect("the process is ours").is_some()
     }
 
     /// Waits until a node has ended by itself.
