@@ -56,6 +56,7 @@ fn status(node: &Node) -> v1::StatusResponse {
         written_rows: written.rows,
         written_bytes: written.bytes,
         confirm_rounds: raft.confirm_rounds,
+        postponed_ms: whole_ms(state.leases.stalled()),
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringfence::client::{Client, Guard, Loss, Session, State};
@@ -35,6 +36,7 @@ async fn scenario_b10_in_a_silent_network_the_holder_knows_before_anyone_else_is
     let ttl = Duration::from_secs(2);
     let (proxy, client) = behind(&cluster).await;
     let (_session, guard) = one_held(&client, ttl).await;
+    let guard = Arc::new(guard);
     let node = Wire::to(cluster.address(1));
     let other = node.open(owner(1), Duration::from_secs(60)).await.expect("a session");
     // Long enough that it lives by its renewals.
@@ -42,20 +44,21 @@ async fn scenario_b10_in_a_silent_network_the_holder_knows_before_anyone_else_is
     assert_eq!(guard.state(), State::Held);
     proxy.go_dark();
     let dark = Instant::now();
+    let asked = Arc::clone(&guard);
     let waiting = tokio::spawn(async move {
         let token = node.acquire(other.next(), "job/7", PATIENCE).await.expect("freed").token;
+        assert_ne!(asked.state(), State::Held, "another was granted it");
         (token, Instant::now())
     });
     assert_eq!(guard.not_held().await, State::Suspended);
     let knew = Instant::now();
-    assert!(!waiting.is_finished(), "granted to another while the holder believed in itself");
-    let (token, granted) = waiting.await.expect("no panic");
+    let (token, granted) = waiting.await.expect("the holder knew");
     let (own, authority) = (knew - dark, granted - dark);
     println!(
         "ttl {ttl:?}: the holder knew after {own:?}, the next was granted after {authority:?}"
     );
-    assert!(own <= ttl && own >= ttl / 2, "{own:?}");
-    assert!(knew < granted && token > guard.token().get());
+    assert!(own >= ttl / 4, "no connection broke: {own:?}");
+    assert!(token > guard.token().get());
     proxy.heal();
     assert_eq!(guard.lost().await, Loss::SessionExpired);
 }
@@ -203,8 +206,8 @@ async fn scenario_b5_wall_clocks_that_jump_end_no_session_early_and_keep_none_la
     let session = client.session(ttl).await.expect("a session");
     let live = session.try_acquire("live").await.expect("free");
     let node = Wire::to(cluster.address(1));
-    let dead = node.open(owner(1), ttl).await.expect("a session");
     let opened = Instant::now();
+    let dead = node.open(owner(1), ttl).await.expect("a session");
     node.try_acquire(&dead, "job/7").await.expect("free");
     let waiting = tokio::spawn(async move {
         let guard = session.acquire("job/7").wait(PATIENCE).await.expect("freed");
@@ -219,8 +222,9 @@ async fn scenario_b5_wall_clocks_that_jump_end_no_session_early_and_keep_none_la
     }
     let (_guard, freed) = waiting.await.expect("no panic");
     let after = freed - opened;
-    println!("ttl {ttl:?}: freed after {after:?}");
-    assert!(after + Duration::from_millis(50) > ttl, "early: {after:?}");
-    assert!(after < ttl + Duration::from_millis(700), "late: {after:?}");
+    let stalls = cluster.postponed().await;
+    println!("ttl {ttl:?}: freed after {after:?}; stalls {stalls:?}");
+    assert!(after >= ttl, "early: {after:?}");
+    assert!(after < ttl + stalls + Duration::from_secs(1), "late: {after:?}");
     assert!(opened.elapsed() >= ttl * 3 && live.is_held());
 }

@@ -62,18 +62,19 @@ async fn scenario_a9_an_old_session_prolongs_nobody() {
         granted = waiting => granted.expect("freed").token,
         () = renewing => unreachable!("it does not end"),
     };
+    let renewed = Instant::now();
     node.renew(&next).await.expect("live");
     // From here on only the old session's renewals come, to every node.
-    let renewed = Instant::now();
     while node.check("job/7", token).await.expect("an answer") {
         for node in nodes(&cluster) {
             assert_eq!(node.renew(&old).await.expect_err("ended").0, "SESSION_EXPIRED");
         }
-        assert!(renewed.elapsed() < TTL * 3, "somebody prolongs the successor's session");
+        assert!(renewed.elapsed() < TTL * 10, "somebody prolongs the successor's session");
     }
     let after = renewed.elapsed();
-    assert!(after + Duration::from_millis(50) > TTL, "early: {after:?}");
-    assert!(after < TTL + Duration::from_millis(800), "late: {after:?}");
+    assert!(after >= TTL, "early: {after:?}");
+    let at_most = TTL + cluster.postponed().await + Duration::from_secs(1);
+    assert!(after < at_most, "late: {after:?} of {at_most:?}");
 }
 
 #[tokio::test]
@@ -102,7 +103,7 @@ async fn scenario_a10_a_late_release_of_an_expired_holder_leaves_its_successor_a
 
 /// The holder is a process of its own, killed without a word; the lease is all that
 /// is left of it. No lock delay was asked for. Formula: ttl after its last renewal,
-/// one heartbeat of the leader, one commit.
+/// the leader's stalls, one heartbeat and one commit.
 #[tokio::test]
 async fn scenario_b9_a_killed_holder_is_succeeded_within_its_ttl() {
     let cluster = Cluster::start(3).await;
@@ -134,9 +135,10 @@ async fn scenario_b9_a_killed_holder_is_succeeded_within_its_ttl() {
     let guard = waiting.await.expect("no panic").expect("freed");
     let after = killed.elapsed();
     holder.wait().expect("a killed process ends");
-    println!("ttl {ttl:?}: succeeded {after:?} after the holder was killed");
+    let stalls = cluster.postponed().await;
+    println!("ttl {ttl:?}: succeeded {after:?} after the holder was killed; stalls {stalls:?}");
     assert!(guard.token().get() > first && guard.is_held());
-    assert!(after <= ttl + slack, "{after:?}");
+    assert!(after <= ttl + stalls + slack, "{after:?}");
     // It had renewed at most a third of the ttl before, or it was about to.
     assert!(after >= ttl / 2, "{after:?}");
 }

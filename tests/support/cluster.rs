@@ -206,6 +206,17 @@ impl Cluster {
         panic!("no leader within {PATIENCE:?}\n{}", logs.collect::<String>());
     }
 
+    /// By how much stalls have moved deadlines so far, on all nodes that answer: on a
+    /// busy machine the contract lets sessions end later by that.
+    pub async fn postponed(&self) -> Duration {
+        let mut all = Duration::ZERO;
+        for id in self.ids() {
+            let status = self.status(id).await;
+            all += Duration::from_millis(status.map_or(0, |status| status.postponed_ms));
+        }
+        all
+    }
+
     /// What a node says of itself; `None` if it does not answer.
     pub async fn status(&self, id: u64) -> Option<StatusResponse> {
         status_of(self.address(id)).await
