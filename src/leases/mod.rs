@@ -151,9 +151,10 @@ impl Leases {
             return false;
         }
         if self.leading() != Some(term) {
-            let (expiring, ending) = (BTreeMap::new(), BTreeSet::new());
-            let sighted = BTreeMap::new();
-            self.lead = Some(Lead { term, confirmed: now, expiring, ending, sighted });
+            let (expiring, ending, sighted) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
+            // Before its first round the term has served nobody: that too may be a stall.
+            let confirmed = if self.term == term { self.term_began.min(now) } else { now };
+            self.lead = Some(Lead { term, confirmed, expiring, ending, sighted });
         }
         true
     }
