@@ -30,7 +30,9 @@ pub struct Leases {
     waits_due: BTreeSet<(Moment, WaitId)>,
     /// Term of the last entry observed.
     term: Term,
-    /// When that was.
+    /// When the first entry of that term was observed.
+    term_began: Moment,
+    /// When the last entry was observed.
     observed: Moment,
     /// By how much lease time is behind the clock.
     stalled: Duration,
@@ -82,7 +84,7 @@ impl Leases {
     /// ttl, every wait its full time.
     pub fn restore(table: &LockTable, now: Moment) -> Self {
         let term = table.position().term;
-        let mut leases = Self { term, observed: now, ..Self::default() };
+        let mut leases = Self { term, term_began: now, observed: now, ..Self::default() };
         for view in table.sessions_after(SessionId(0)) {
             let (ttl, seen) = (view.row.ttl, view.row.seen);
             leases.set(view.row.session, Lease { deadline: now + ttl.duration(), ttl, seen });
@@ -144,7 +146,9 @@ impl Leases {
         }
         if self.leading() != Some(term) {
             let (expiring, ending) = (BTreeMap::new(), BTreeSet::new());
-            self.lead = Some(Lead { term, confirmed: now, expiring, ending });
+            // Before its first round the term has served nobody: that too may be a stall.
+            let confirmed = if self.term == term { self.term_began.min(now) } else { now };
+            self.lead = Some(Lead { term, confirmed, expiring, ending });
         }
         true
     }
@@ -304,7 +308,7 @@ impl Leases {
     /// entry just before it, whatever its number: no renewal of the others was
     /// acknowledged since. A lead of an earlier term is over.
     fn begin_term(&mut self, term: Term, previous: Term, now: Moment) {
-        self.term = term;
+        (self.term, self.term_began) = (term, now);
         if self.lead.as_ref().is_some_and(|lead| lead.term != term) {
             self.lead = None;
         }
