@@ -120,6 +120,8 @@ pub(crate) fn status(
     let membership = &metrics.membership_config;
     let term = Term(metrics.current_term);
     let at = |id: &Option<LogId>| id.as_ref().map(position);
+    let acked = metrics.last_quorum_acked.map(|at| at.into_inner().elapsed());
+    let alone = membership.voter_ids().all(|voter| voter == metrics.id);
     Status {
         node: metrics.id,
         role: role(metrics),
@@ -136,7 +138,8 @@ pub(crate) fn status(
         snapshot: at(&metrics.snapshot),
         purged: at(&metrics.purged),
         members: members(metrics),
-        quorum_ack_age: metrics.last_quorum_acked.map(|at| at.into_inner().elapsed()),
+        // A sole voter is its own majority at every moment.
+        quorum_ack_age: acked.map(|age| if alone { Duration::ZERO } else { age }),
         presence,
         confirm_rounds,
     }

@@ -18,7 +18,7 @@ async fn holders(node: &Wire, resource: &str) -> Vec<v1::Grant> {
 /// taken effect all the same.
 async fn acquire_without_reply(cluster: &Cluster, leader: u64, header: v1::RequestHeader) -> u64 {
     let proxy = Proxy::before(cluster.address(leader)).await;
-    let dark = Wire::to(proxy.address());
+    let dark = Wire::to(proxy.address()).once();
     dark.get("job/7").await.expect("connected");
     proxy.hold_replies();
     let asked = tokio::spawn(async move { dark.acquire(header, "job/7", TRY).await });

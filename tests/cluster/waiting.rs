@@ -201,6 +201,7 @@ async fn a_leader_without_a_majority_says_so_and_keeps_no_call_for_ever() {
     let leader = cluster.leader().await;
     let node = Wire::to(cluster.address(leader));
     let me = node.open(owner(1), Duration::from_secs(20)).await.expect("a session");
+    let node = node.once();
     for id in cluster.ids().into_iter().filter(|id| *id != leader) {
         cluster.signal(id, "STOP");
     }
@@ -225,6 +226,7 @@ async fn the_last_node_that_is_left_says_that_there_is_no_majority() {
     let (last, other) = (others.next().expect("one of two"), others.next().expect("two"));
     let node = Wire::to(cluster.address(last));
     let me = node.open(owner(1), Duration::from_secs(20)).await.expect("a session");
+    let node = node.once();
     cluster.kill(other);
     cluster.kill(leader);
     // What was under way with the dead leader may have arrived there; the next has not.

@@ -3,7 +3,7 @@
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ringfence::wire::reason::NO_FORWARD;
 use ringfence::wire::v1::locks_client::LocksClient;
@@ -17,11 +17,15 @@ use tonic::{Request, Response, Status};
 use crate::cluster::PATIENCE;
 
 /// One node, over one connection.
+///
+/// It asks again, with the same message, while no leader or no majority answers: on a
+/// busy machine that may happen at any time. [`Wire::once`] does not.
 #[derive(Clone)]
 pub struct Wire {
     address: String,
     channel: Channel,
     no_forward: bool,
+    once: bool,
 }
 
 /// An owner with a session, and the ids of its requests.
@@ -63,7 +67,13 @@ impl Wire {
     pub fn to(address: &str) -> Self {
         let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
         let channel = endpoint.connect_timeout(Duration::from_secs(1)).connect_lazy();
-        Self { address: address.to_owned(), channel, no_forward: false }
+        Self { address: address.to_owned(), channel, no_forward: false, once: false }
+    }
+
+    /// What the first answer says is what the test is about.
+    pub fn once(mut self) -> Self {
+        self.once = true;
+        self
     }
 
     /// Calls are not to be forwarded to the leader.
@@ -80,6 +90,14 @@ impl Wire {
         request
     }
 
+    /// What a node says that cannot tell yet, or has just forwarded to a leader that
+    /// was.
+    fn is_for_later(&self, reason: Option<Reason>) -> bool {
+        reason == Some(Reason::NoQuorum)
+            || reason == Some(Reason::OutcomeUnknown)
+            || (reason == Some(Reason::NotLeader) && !self.no_forward)
+    }
+
     pub fn locks(&self) -> LocksClient<Channel> {
         LocksClient::new(self.channel.clone())
     }
@@ -93,13 +111,26 @@ impl Wire {
     }
 
     /// No call may hang: one without an answer within [`PATIENCE`] fails the test.
-    async fn answer<T>(
+    async fn answer<Q: Clone, T, F>(
         &self,
-        call: impl Future<Output = Result<Response<T>, Status>>,
-    ) -> Result<T, Status> {
-        let answer = tokio::time::timeout(PATIENCE, call).await;
-        let answer = answer.unwrap_or_else(|_| panic!("no answer from {}", self.address));
-        answer.map(Response::into_inner)
+        message: Q,
+        call: impl Fn(Request<Q>) -> F,
+    ) -> Result<T, Status>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let until = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let answer = tokio::time::timeout_at(until, call(self.request(message.clone()))).await;
+            let answer = answer.unwrap_or_else(|_| panic!("no answer from {}", self.address));
+            match answer {
+                Err(status) if !self.once && self.is_for_later(Reason::of(&status)) => {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                Ok(answer) => return Ok(answer.into_inner()),
+                Err(status) => return Err(status),
+            }
+        }
     }
 
     pub async fn open(&self, owner: [u8; 16], ttl: Duration) -> Result<Owner, Status> {
@@ -114,7 +145,7 @@ impl Wire {
     ) -> Result<v1::OpenSessionResponse, Status> {
         let labels = std::collections::BTreeMap::new();
         let message = v1::OpenSessionRequest { owner_id: owner.to_vec().into(), ttl_ms, labels };
-        self.answer(self.sessions().open(self.request(message))).await
+        self.answer(message, async |message| self.sessions().open(message).await).await
     }
 
     pub async fn acquire(
@@ -126,7 +157,8 @@ impl Wire {
         let mode = v1::Mode::Exclusive.into();
         let (resource, wait_ms) = (resource.to_owned(), millis(wait));
         let message = v1::AcquireRequest { header: Some(header), resource, mode, wait_ms };
-        let answer = self.answer(self.locks().acquire(self.request(message))).await?;
+        let answer =
+            self.answer(message, async |message| self.locks().acquire(message).await).await?;
         Ok(answer.grant.expect("a grant in the answer"))
     }
 
@@ -143,7 +175,8 @@ impl Wire {
     ) -> Result<v1::Revision, Status> {
         let resource = resource.to_owned();
         let message = v1::ReleaseRequest { header: Some(header), resource, token };
-        let answer = self.answer(self.locks().release(self.request(message))).await?;
+        let answer =
+            self.answer(message, async |message| self.locks().release(message).await).await?;
         Ok(answer.released_at.expect("a revision in the answer"))
     }
 
@@ -153,59 +186,95 @@ impl Wire {
         target: u64,
     ) -> Result<v1::CancelResponse, Status> {
         let message = v1::CancelRequest { header: Some(header), target };
-        self.answer(self.locks().cancel(self.request(message))).await
+        self.answer(message, async |message| self.locks().cancel(message).await).await
     }
 
     pub async fn check(&self, resource: &str, token: u64) -> Result<bool, Status> {
         let message = v1::CheckTokenRequest { resource: resource.to_owned(), token };
-        let answer = self.answer(self.locks().check_token(self.request(message))).await?;
+        let answer =
+            self.answer(message, async |message| self.locks().check_token(message).await).await?;
         Ok(answer.current)
     }
 
     pub async fn get(&self, resource: &str) -> Result<v1::ResourceView, Status> {
         let message = v1::GetRequest { resource: resource.to_owned(), stale: false };
-        let answer = self.answer(self.locks().get(self.request(message))).await?;
+        let answer = self.answer(message, async |message| self.locks().get(message).await).await?;
         Ok(answer.resource.expect("a view in the answer"))
     }
 
     pub async fn held(&self, owner: &Owner) -> Result<v1::HeldResponse, Status> {
         let owner_id = owner.id.to_vec().into();
         let message = v1::HeldRequest { owner_id, session: owner.session };
-        self.answer(self.locks().held(self.request(message))).await
+        self.answer(message, async |message| self.locks().held(message).await).await
     }
 
     pub async fn set_ttl(&self, header: v1::RequestHeader, ttl_ms: u64) -> Result<u64, Status> {
         let message = v1::SetTtlRequest { header: Some(header), ttl_ms };
-        Ok(self.answer(self.sessions().set_ttl(self.request(message))).await?.ttl_ms)
+        Ok(self
+            .answer(message, async |message| self.sessions().set_ttl(message).await)
+            .await?
+            .ttl_ms)
     }
 
+    /// A session that an earlier attempt of this call may have closed is closed.
     pub async fn close(&self, owner: &Owner) -> Result<(), Status> {
         let owner_id = owner.id.to_vec().into();
         let message = v1::CloseSessionRequest { owner_id, session: owner.session };
-        self.answer(self.sessions().close(self.request(message))).await.map(|_| ())
+        let attempts = AtomicU64::new(0);
+        let answer = self.answer(message, async |message| {
+            attempts.fetch_add(1, Ordering::Relaxed);
+            self.sessions().close(message).await
+        });
+        match answer.await {
+            Ok(_) => Ok(()),
+            Err(status) if attempts.into_inner() > 1 && is_over(&status) => Ok(()),
+            Err(status) => Err(status),
+        }
     }
 
     pub async fn list_sessions(&self) -> Result<Vec<v1::SessionView>, Status> {
         let message = v1::ListSessionsRequest { after: 0, limit: 1_000 };
-        Ok(self.answer(self.sessions().list(self.request(message))).await?.sessions)
+        Ok(self
+            .answer(message, async |message| self.sessions().list(message).await)
+            .await?
+            .sessions)
     }
 
     pub async fn list(&self, prefix: &str) -> Result<Vec<v1::ResourceView>, Status> {
         let (prefix, after) = (prefix.to_owned(), String::new());
         let message = v1::ListRequest { prefix, after, limit: 1_000, stale: false };
-        Ok(self.answer(self.locks().list(self.request(message))).await?.resources)
+        Ok(self.answer(message, async |message| self.locks().list(message).await).await?.resources)
     }
 
-    /// Renews once, over a stream of its own. The word of a refusal, if it is one.
+    /// Renews, over a stream of its own. The word of a refusal, if it is one.
     pub async fn renew(&self, owner: &Owner) -> Result<v1::Renewed, Refused> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match self.renew_once(owner).await {
+                Err(Refused(told))
+                    if !self.once
+                        && self.is_for_later(Reason::parse(&told))
+                        && Instant::now() < until =>
+                {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                told => return told,
+            }
+        }
+    }
+
+    async fn renew_once(&self, owner: &Owner) -> Result<v1::Renewed, Refused> {
         let message = v1::KeepAliveRequest { renewals: vec![owner.renewal(1)] };
         // Not ended by the client: a server that reads the end ends the stream.
         let stream =
             tokio_stream::StreamExt::chain(tokio_stream::once(message), tokio_stream::pending());
-        let answers = self.answer(self.sessions().keep_alive(self.request(stream))).await;
-        let mut answers = answers.map_err(|status| Refused::by(&status))?;
-        let answer = tokio::time::timeout(PATIENCE, answers.message()).await;
-        let answer = answer.expect("an answer").map_err(|status| Refused::by(&status))?;
+        let asked = async {
+            let answers = self.sessions().keep_alive(self.request(stream)).await;
+            let mut answers = answers.map_err(|status| Refused::by(&status))?.into_inner();
+            answers.message().await.map_err(|status| Refused::by(&status))
+        };
+        let answer = tokio::time::timeout(PATIENCE, asked).await;
+        let answer = answer.unwrap_or_else(|_| panic!("no answer from {}", self.address))?;
         let answer = answer.and_then(|mut message| message.answers.pop()).expect("one answer");
         match answer.result.expect("a result") {
             Told::Renewed(renewed) => Ok(renewed),
@@ -250,7 +319,7 @@ where
 {
     for node in nodes.iter().cycle() {
         let within = Duration::from_secs(8);
-        match tokio::time::timeout(within, call(node.clone())).await {
+        match tokio::time::timeout(within, call(node.clone().once())).await {
             Ok(Ok(answer)) => return Ok(answer),
             Ok(Err(status)) if is_final(&status) => return Err(status),
             Ok(Err(_)) => tokio::time::sleep(Duration::from_millis(5)).await,
@@ -263,6 +332,10 @@ where
 fn is_final(status: &Status) -> bool {
     let again = [Reason::NotLeader, Reason::NoQuorum, Reason::OutcomeUnknown, Reason::Overloaded];
     Reason::of(status).is_some_and(|reason| !again.contains(&reason))
+}
+
+fn is_over(status: &Status) -> bool {
+    Reason::of(status) == Some(Reason::SessionExpired)
 }
 
 fn millis(duration: Duration) -> u64 {
