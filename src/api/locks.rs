@@ -180,7 +180,9 @@ async fn held(node: &Node, request: v1::HeldRequest) -> Result<v1::HeldResponse,
     let view = state.table.owned_session(owner, session).ok_or_else(|| refused(&gone))?;
     let grants = view
         .grants()
-        .flat_map(|grant| grant.names.iter().map(|name| grant_out(&state.table, grant, name)));
+        .flat_map(|grant| grant.names.iter().map(|name| grant_out(&state.table, grant, name)))
+        // The owner knows its labels; with each of thousands of grants they add up.
+        .map(|grant| v1::Grant { labels: crate::locks::Labels::new(), ..grant });
     Ok(v1::HeldResponse {
         grants: grants.collect(),
         waits: view.waits().map(|wait| wait.wait.request.get()).collect(),
