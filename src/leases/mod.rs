@@ -38,6 +38,9 @@ pub struct Leases {
     stalled: Duration,
     /// What only a leader has; ends with the term.
     lead: Option<Lead>,
+    /// A lead that was laid down, until another term begins: taken up again, it has its
+    /// marks, for their expiries may still be on their way. [I2]
+    laid_down: Option<Lead>,
     switches: Switches,
 }
 
@@ -144,6 +147,10 @@ impl Leases {
         if self.term != term && self.switches.hold(Rule::ActAfterFirstEntry) {
             return false;
         }
+        let again = self.laid_down.take_if(|lead| lead.term == term);
+        if self.leading() != Some(term) && again.is_some() {
+            self.lead = again;
+        }
         if self.leading() != Some(term) {
             let (expiring, ending) = (BTreeMap::new(), BTreeSet::new());
             // Before its first round the term has served nobody: that too may be a stall.
@@ -153,9 +160,13 @@ impl Leases {
         true
     }
 
-    /// Lays the lead down, and with it all marks.
+    /// Lays the lead down. Marks end with the term: should it be taken up again after
+    /// all, they are still there.
     pub fn follow(&mut self) {
-        self.lead = None;
+        let lead = self.lead.take();
+        if lead.is_some() && self.switches.hold(Rule::MarksEndWithTerm) {
+            self.laid_down = lead;
+        }
     }
 
     /// The term that this node leads and acts in.
@@ -239,8 +250,8 @@ impl Leases {
     /// it is still on its way and would end the session. [I2]
     pub fn expiry_applied(&mut self, expiries: impl IntoIterator<Item = Overdue>) {
         let named = self.switches.hold(Rule::OutcomeNamesRevision);
-        if let Some(lead) = &mut self.lead {
-            for Overdue { session, seen } in expiries {
+        for Overdue { session, seen } in expiries {
+            for lead in self.lead.iter_mut().chain(&mut self.laid_down) {
                 if !named || lead.expiring.get(&session) == Some(&seen) {
                     lead.expiring.remove(&session);
                 }
@@ -309,9 +320,8 @@ impl Leases {
     /// acknowledged since. A lead of an earlier term is over.
     fn begin_term(&mut self, term: Term, previous: Term, now: Moment) {
         (self.term, self.term_began) = (term, now);
-        if self.lead.as_ref().is_some_and(|lead| lead.term != term) {
-            self.lead = None;
-        }
+        self.lead.take_if(|lead| lead.term != term);
+        self.laid_down.take_if(|lead| lead.term != term);
         if !self.switches.hold(Rule::TermGivesTime) {
             return;
         }
@@ -362,7 +372,7 @@ impl Leases {
         if let Some(lease) = self.sessions.remove(&session) {
             self.due.remove(&(lease.deadline, session));
         }
-        if let Some(lead) = &mut self.lead {
+        for lead in self.lead.iter_mut().chain(&mut self.laid_down) {
             lead.expiring.remove(&session);
         }
     }
@@ -377,7 +387,7 @@ impl Leases {
         if let Some(at) = self.waits.remove(&wait) {
             self.waits_due.remove(&(at, wait));
         }
-        if let Some(lead) = &mut self.lead {
+        for lead in self.lead.iter_mut().chain(&mut self.laid_down) {
             lead.ending.remove(&wait);
         }
     }

@@ -38,6 +38,8 @@ pub enum Rule {
     StallIsCapped,
     /// A repeated expiry names the revision that the first one named. (19)
     RetryNamesOldRevision,
+    /// An expiring mark does not end because a lead was laid down for a while.
+    MarksEndWithTerm,
     /// An expiring mark ends with the outcome of an expiry that names its revision.
     OutcomeNamesRevision,
     /// A renewal off the log needs a session seen in the present term.

@@ -1,6 +1,7 @@
 //! The counterexamples of section 12 of the contract: with the rule that prevents it
 //! switched off each is found within a bounded number of seeds, and with the contract
-//! as written the same seeds show none.
+//! as written the same seeds show none. Behind them, others that the simulation has
+//! found itself.
 
 use ringfence::locks::{Rule, Switches};
 
@@ -111,6 +112,12 @@ fn counterexample_18_a_repeated_open_is_no_renewal() {
 #[test]
 fn counterexample_19_a_repeated_expiry_names_a_newer_revision() {
     finds("19", without(Rule::RetryNamesOldRevision), &[EARLY], 20_000);
+}
+
+#[test]
+fn a_mark_ends_with_a_lead_that_is_taken_up_again() {
+    let setup = in_weather(Weather::Queueing, without(Rule::MarksEndWithTerm));
+    finds("laid down", setup, &[EARLY], 10_000);
 }
 
 #[test]

@@ -94,25 +94,6 @@ fn the_contract_as_written_holds_in_bad_weather() {
     }
 }
 
-/// Seeds in which a run of the real modules once failed, and what was wrong.
-#[test]
-fn seeds_that_once_failed_hold() {
-    let late = "a stall moved sessions that were seen in the midst of it by all of it";
-    let marks = "an older expiry ended a newer mark";
-    for (weather, seed, wrong) in [
-        (Weather::Mixed, 15, late),
-        (Weather::Mixed, 724, late),
-        (Weather::Mixed, 11_159, late),
-        (Weather::Slow, 2_955, late),
-        (Weather::Catching, 10_712, late),
-        (Weather::Queueing, 1_276, marks),
-    ] {
-        let setup = Setup { weather, ..Setup::default() };
-        let report = run(seed, setup, false);
-        assert_eq!(report.violation, None, "{weather:?}, seed {seed}: {wrong}");
-    }
-}
-
 #[test]
 fn the_same_seed_gives_the_same_trace() {
     let mut told = 0;

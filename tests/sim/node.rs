@@ -128,6 +128,15 @@ impl Node {
         if self.leading.as_ref().is_none_or(|leading| leading.term != term) {
             return;
         }
+        let marks = self.shell.leases.expiring().len() as u64;
+        if world.now % world.profile.laid_down < 1 + marks * 4 {
+            // The shell is told that it does not lead, wrongly, and later that it does.
+            world.counts.add(Count::LaidDown);
+            tell!(world, "n{} lays down", self.id);
+            self.shell.deposed();
+        } else {
+            self.shell.elected(Term(term));
+        }
         let now = self.clock.at(world.now);
         self.shell.timer(&self.table, now);
         self.drain(world);

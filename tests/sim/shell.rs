@@ -114,6 +114,11 @@ impl Shell {
         }
     }
 
+    /// Whether it was told that its node leads.
+    pub fn has_term(&self) -> bool {
+        self.term.is_some()
+    }
+
     /// Whether a round is under way, by its number.
     pub fn round(&self) -> Option<u64> {
         self.round.as_ref().map(|round| round.number)
@@ -259,7 +264,7 @@ impl Shell {
             self.mark_unseen(now);
         }
         let expiring = self.leases.expiring();
-        if !expiring.is_empty() && self.expiry_proposed.is_some_and(long) {
+        if !expiring.is_empty() && self.expiry_proposed.is_none_or(long) {
             self.orders.push(Order::Count(crate::counts::Count::ExpiryRetried));
             self.expiry_proposed = Some(now);
             // The contract keeps the marks; only a switch takes them back here.
@@ -271,7 +276,7 @@ impl Shell {
             let command = Command::ExpireSessions { sessions: expiring };
             self.orders.push(Order::Propose(command, Purpose::Own));
         }
-        let retry = self.waits_proposed.is_some_and(long);
+        let retry = self.waits_proposed.is_none_or(long);
         let mut waits = if retry { self.leases.ending() } else { Vec::new() };
         waits.extend(self.leases.waits_overdue(now, BATCH));
         if !waits.is_empty() {
