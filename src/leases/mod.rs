@@ -39,7 +39,7 @@ pub struct Leases {
     /// What only a leader has; ends with the term.
     lead: Option<Lead>,
     /// A lead that was laid down, until another term begins: taken up again, it has its
-    /// marks, for their expiries may still be on their way. [I2]
+    /// marks, for their expiries may still be on their way. (I2)
     laid_down: Option<Lead>,
     switches: Switches,
 }
@@ -177,7 +177,7 @@ impl Leases {
     /// Notes that a quorum confirmed the leader of `term` in a round that began at
     /// `began`. A gap since the last one that is longer than `usual` moves every
     /// deadline by the excess: renewals could not have been served in it. But none is
-    /// moved farther than a renewal would move it that arrives only now. [I11] Call it
+    /// moved farther than a renewal would move it that arrives only now. (I11) Call it
     /// before the renewals of the round are answered, and those before
     /// [`Leases::overdue`].
     pub fn confirmed(&mut self, term: Term, began: Moment, usual: Duration) {
@@ -247,7 +247,7 @@ impl Leases {
 
     /// An expiry that named these was applied: those that live on were spared, and
     /// are marked no longer. A mark of another revision stays: the expiry that names
-    /// it is still on its way and would end the session. [I2]
+    /// it is still on its way and would end the session. (I2)
     pub fn expiry_applied(&mut self, expiries: impl IntoIterator<Item = Overdue>) {
         let named = self.switches.hold(Rule::OutcomeNamesRevision);
         for Overdue { session, seen } in expiries {
