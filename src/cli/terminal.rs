@@ -24,6 +24,8 @@ impl Lent {
             return None;
         }
         tcsetpgrp(&stdin, group.id()).ok()?;
+        // A command that read from it before it was lent was stopped for that.
+        group.signal(Signal::SIGCONT);
         // From the background, taking it back, and perhaps writing to it, would stop
         // this process.
         let _ = background().thread_block();
