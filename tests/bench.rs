@@ -6,7 +6,7 @@ use serde_json::Value;
 
 #[path = "support/leftovers.rs"]
 // The demo's tests use more of it.
-#[allow(dead_code)]
+#[allow(dead_code, reason = "other tests use more of it")]
 mod leftovers;
 
 use leftovers::{folder, nothing_is_left, ringfence, text};

@@ -11,7 +11,8 @@ use crate::locks::{
     Command, Done, GrantRow, OwnerId, Refusal, RequestId, ResourceName, Token, WaitId,
 };
 use crate::wire::api::{
-    claim_in, grant_out, header_in, limit_in, resource_out, revision_out, session_in, token_in,
+    WAITERS_IN_LISTS_MAX, WAITERS_LISTED_MAX, claim_in, grant_out, header_in, limit_in,
+    resource_out, revision_out, session_in, token_in,
 };
 use crate::wire::v1;
 use crate::wire::v1::locks_client::LocksClient;
@@ -179,7 +180,9 @@ async fn held(node: &Node, request: v1::HeldRequest) -> Result<v1::HeldResponse,
     let view = state.table.owned_session(owner, session).ok_or_else(|| refused(&gone))?;
     let grants = view
         .grants()
-        .flat_map(|grant| grant.names.iter().map(|name| grant_out(&state.table, grant, name)));
+        .flat_map(|grant| grant.names.iter().map(|name| grant_out(&state.table, grant, name)))
+        // The owner knows its labels; with each of thousands of grants they add up.
+        .map(|grant| v1::Grant { labels: crate::locks::Labels::new(), ..grant });
     Ok(v1::HeldResponse {
         grants: grants.collect(),
         waits: view.waits().map(|wait| wait.wait.request.get()).collect(),
@@ -190,7 +193,7 @@ async fn held(node: &Node, request: v1::HeldRequest) -> Result<v1::HeldResponse,
 
 fn read_resource(state: &State, name: &ResourceName, stale: bool) -> v1::GetResponse {
     let resource = match state.table.resource(name) {
-        Some(view) => resource_out(&state.table, &view),
+        Some(view) => resource_out(&state.table, &view, WAITERS_LISTED_MAX),
         None => v1::ResourceView { resource: name.to_string(), ..Default::default() },
     };
     v1::GetResponse { resource: Some(resource), index: state.table.position().index, stale }
@@ -207,8 +210,8 @@ fn read_list(state: &State, request: &v1::ListRequest) -> Result<v1::ListRespons
     };
     let table = &state.table;
     let found = table.resources_with_prefix(prefix, after.as_ref());
-    let mut resources: Vec<_> =
-        found.take(limit + 1).map(|view| resource_out(table, &view)).collect();
+    let view = |view| resource_out(table, &view, WAITERS_IN_LISTS_MAX);
+    let mut resources: Vec<_> = found.take(limit + 1).map(view).collect();
     let more = resources.len() > limit;
     resources.truncate(limit);
     let index = table.position().index;

@@ -86,6 +86,8 @@ impl Node {
     /// Waits for the end of a queued claim. The caller's going away does not cancel the
     /// claim: it keeps its place until its deadline or its session's end.
     pub(super) async fn wait(&self, wait: WaitId) -> Result<GrantRow, Status> {
+        // Dropped after the receiver, which must be gone when it looks.
+        let _place = Place { authority: &self.authority, wait };
         let told = {
             let mut state = self.authority.lock();
             match state.await_wait(wait) {
@@ -93,7 +95,6 @@ impl Node {
                 None => return already_settled(&state, wait),
             }
         };
-        let _place = Place { authority: &self.authority, wait };
         if !self.replica.leadership().borrow().here {
             return Err(outcome_unknown()); // whoever leads now tells the caller
         }

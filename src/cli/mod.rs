@@ -153,8 +153,14 @@ impl Cli {
             Command::Check(args) => block_on(check::run(to, format, args)),
             Command::Sessions(args) => block_on(sessions::run(to, format, args)),
             Command::Status(args) => block_on(status::run(to, format, args)),
-            Command::Serve(args) => block_on(async { Ok(serve::run(args).await?) }),
-            Command::Dev(args) => block_on(async { Ok(dev::run(args).await?) }),
+            Command::Serve(args) => {
+                end_at_any_panic();
+                block_on(async { Ok(serve::run(args).await?) })
+            }
+            Command::Dev(args) => {
+                end_at_any_panic();
+                block_on(async { Ok(dev::run(args).await?) })
+            }
             Command::Demo(args) => block_on(demo::run(format, args)),
             Command::Bench(args) => block_on(bench::run(to, format, args)),
             Command::Fence(args) => fence::run(&args),
@@ -177,6 +183,16 @@ where
     let ended = runtime.block_on(task);
     runtime.shutdown_background();
     ended.map(Exit::from)
+}
+
+/// A node one of whose tasks is gone would go on leading and answer nothing: it ends,
+/// and others lead. What it has acknowledged is on disk.
+fn end_at_any_panic() {
+    let tell = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        tell(panic);
+        std::process::abort();
+    }));
 }
 
 /// Tells people something, in one line.

@@ -96,19 +96,25 @@ pub async fn run(args: Args) -> anyhow::Result<Exit> {
     eprintln!("ringfence: node {node} listens at {}", server.address());
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    let replica = server.replica().clone();
     tokio::select! {
         formed = server.formed() => formed?,
+        ended = replica.ended() => return told(ended, node),
         _ = terminate.recv() => return stop(server, node).await,
         _ = interrupt.recv() => return stop(server, node).await,
     }
     eprintln!("ringfence: node {node} is ready");
     tokio::select! {
-        ended = server.ended() => match ended {
-            Ended::Shutdown => Ok(Exit::Done),
-            Ended::Broken(why) => Err(anyhow::anyhow!("node {node} stops: {why}")),
-        },
+        ended = replica.ended() => told(ended, node),
         _ = terminate.recv() => stop(server, node).await,
         _ = interrupt.recv() => stop(server, node).await,
+    }
+}
+
+fn told(ended: Ended, node: u64) -> anyhow::Result<Exit> {
+    match ended {
+        Ended::Shutdown => Ok(Exit::Done),
+        Ended::Broken(why) => Err(anyhow::anyhow!("node {node} stops: {why}")),
     }
 }
 

@@ -25,7 +25,7 @@ use super::exit::{Exit, Failure};
 use crate::clock::BootMoment;
 
 /// The longest sleep: the timers stand still in suspend, the lease does not.
-const SLEEP_MAX: Duration = Duration::from_secs(1);
+const SLEEP_MAX: Duration = Duration::from_millis(100);
 /// How long the warden may take to read a line before it counts as gone.
 const FEED_WITHIN: Duration = Duration::from_millis(500);
 

@@ -49,11 +49,23 @@ async fn follow_leadership(
             term::Lead::new(&replica, &authority, heartbeat, now.term)
                 .run(&mut renewals, &mut leadership)
                 .await;
+            // Nobody is left to lead for, or nothing is left to follow.
+            if renewals.is_closed() || leadership.has_changed().is_err() {
+                return;
+            }
             continue;
         }
         tokio::select! {
             biased;
-            changed = leadership.changed() => if changed.is_err() { return },
+            changed = leadership.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+                // Calls of a term that was over before this task heard of it.
+                if !leadership.borrow().here {
+                    authority.doubt();
+                }
+            }
             renewal = renewals.recv() => match renewal {
                 Some(renewal) => renewal.answer(RenewalAnswer::NotLeading),
                 None => return,

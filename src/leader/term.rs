@@ -38,6 +38,8 @@ pub(super) struct Lead<'n> {
     unseen: Vec<Renew>,
     /// Marked expiring: await the outcome.
     expiring: Vec<Renew>,
+    /// More may have arrived before the round than it could take.
+    behind: bool,
     underway: FuturesUnordered<Underway>,
     marks_underway: bool,
     expiries_underway: bool,
@@ -66,6 +68,7 @@ impl<'n> Lead<'n> {
             waiting: Vec::new(),
             unseen: Vec::new(),
             expiring: Vec::new(),
+            behind: false,
             underway: FuturesUnordered::new(),
             marks_underway: false,
             expiries_underway: false,
@@ -112,6 +115,7 @@ impl<'n> Lead<'n> {
             {
                 self.waiting.push(renewal);
             }
+            self.behind = self.waiting.len() >= RENEWALS_PER_ROUND_MAX;
             if !self.waiting.is_empty() {
                 return;
             }
@@ -183,7 +187,8 @@ impl<'n> Lead<'n> {
             // revisions are named again.
             let mut overdue = state.leases.expiring();
             overdue.truncate(SESSIONS_PER_ENTRY_MAX);
-            if overdue.is_empty() {
+            // Whoever waits is served before anyone is marked, however many they are.
+            if overdue.is_empty() && !self.behind && self.unseen.is_empty() {
                 overdue = state.leases.overdue(now, SESSIONS_PER_ENTRY_MAX);
             }
             if !overdue.is_empty() {
@@ -265,9 +270,9 @@ impl<'n> Lead<'n> {
         self.authority.doubt();
     }
 
-    /// Everything volatile dies with the term.
+    /// Everything volatile dies with the term. The marks do so when the next one's first
+    /// entry is applied here: an expiry of this one may be on its way. (I2)
     async fn end(mut self, leadership: &watch::Receiver<Leadership>) {
-        self.authority.lock().leases.follow();
         self.authority.doubt();
         for renewal in self.waiting.drain(..) {
             renewal.answer(RenewalAnswer::NotLeading);
@@ -279,6 +284,8 @@ impl<'n> Lead<'n> {
         if still_leads(leadership, self.term) {
             // The round said otherwise: give the news a moment to arrive.
             tokio::time::sleep(self.heartbeat / 10).await;
+            // Calls that came meanwhile believed the old news.
+            self.authority.doubt();
         }
     }
 }

@@ -30,12 +30,17 @@ pub struct Leases {
     waits_due: BTreeSet<(Moment, WaitId)>,
     /// Term of the last entry observed.
     term: Term,
-    /// When that was.
+    /// When the first entry of that term was observed.
+    term_began: Moment,
+    /// When the last entry was observed.
     observed: Moment,
     /// By how much lease time is behind the clock.
     stalled: Duration,
     /// What only a leader has; ends with the term.
     lead: Option<Lead>,
+    /// A lead that was laid down, until another term begins: taken up again, it has its
+    /// marks, for their expiries may still be on their way. (I2)
+    laid_down: Option<Lead>,
     switches: Switches,
 }
 
@@ -82,7 +87,7 @@ impl Leases {
     /// ttl, every wait its full time.
     pub fn restore(table: &LockTable, now: Moment) -> Self {
         let term = table.position().term;
-        let mut leases = Self { term, observed: now, ..Self::default() };
+        let mut leases = Self { term, term_began: now, observed: now, ..Self::default() };
         for view in table.sessions_after(SessionId(0)) {
             let (ttl, seen) = (view.row.ttl, view.row.seen);
             leases.set(view.row.session, Lease { deadline: now + ttl.duration(), ttl, seen });
@@ -142,16 +147,26 @@ impl Leases {
         if self.term != term && self.switches.hold(Rule::ActAfterFirstEntry) {
             return false;
         }
+        let again = self.laid_down.take_if(|lead| lead.term == term);
+        if self.leading() != Some(term) && again.is_some() {
+            self.lead = again;
+        }
         if self.leading() != Some(term) {
             let (expiring, ending) = (BTreeMap::new(), BTreeSet::new());
-            self.lead = Some(Lead { term, confirmed: now, expiring, ending });
+            // Before its first round the term has served nobody: that too may be a stall.
+            let confirmed = if self.term == term { self.term_began.min(now) } else { now };
+            self.lead = Some(Lead { term, confirmed, expiring, ending });
         }
         true
     }
 
-    /// Lays the lead down, and with it all marks.
+    /// Lays the lead down. Marks end with the term: should it be taken up again after
+    /// all, they are still there.
     pub fn follow(&mut self) {
-        self.lead = None;
+        let lead = self.lead.take();
+        if lead.is_some() && self.switches.hold(Rule::MarksEndWithTerm) {
+            self.laid_down = lead;
+        }
     }
 
     /// The term that this node leads and acts in.
@@ -162,7 +177,7 @@ impl Leases {
     /// Notes that a quorum confirmed the leader of `term` in a round that began at
     /// `began`. A gap since the last one that is longer than `usual` moves every
     /// deadline by the excess: renewals could not have been served in it. But none is
-    /// moved farther than a renewal would move it that arrives only now. [I11] Call it
+    /// moved farther than a renewal would move it that arrives only now. (I11) Call it
     /// before the renewals of the round are answered, and those before
     /// [`Leases::overdue`].
     pub fn confirmed(&mut self, term: Term, began: Moment, usual: Duration) {
@@ -172,7 +187,9 @@ impl Leases {
         let stall = gap.saturating_sub(usual);
         if !stall.is_zero() && self.switches.hold(Rule::StallsPostpone) {
             self.stalled += stall;
-            self.cap(began.max(self.observed));
+            if self.switches.hold(Rule::StallIsCapped) {
+                self.cap(began.max(self.observed));
+            }
         }
     }
 
@@ -230,11 +247,11 @@ impl Leases {
 
     /// An expiry that named these was applied: those that live on were spared, and
     /// are marked no longer. A mark of another revision stays: the expiry that names
-    /// it is still on its way and would end the session. [I2]
+    /// it is still on its way and would end the session. (I2)
     pub fn expiry_applied(&mut self, expiries: impl IntoIterator<Item = Overdue>) {
         let named = self.switches.hold(Rule::OutcomeNamesRevision);
-        if let Some(lead) = &mut self.lead {
-            for Overdue { session, seen } in expiries {
+        for Overdue { session, seen } in expiries {
+            for lead in self.lead.iter_mut().chain(&mut self.laid_down) {
                 if !named || lead.expiring.get(&session) == Some(&seen) {
                     lead.expiring.remove(&session);
                 }
@@ -302,10 +319,9 @@ impl Leases {
     /// entry just before it, whatever its number: no renewal of the others was
     /// acknowledged since. A lead of an earlier term is over.
     fn begin_term(&mut self, term: Term, previous: Term, now: Moment) {
-        self.term = term;
-        if self.lead.as_ref().is_some_and(|lead| lead.term != term) {
-            self.lead = None;
-        }
+        (self.term, self.term_began) = (term, now);
+        self.lead.take_if(|lead| lead.term != term);
+        self.laid_down.take_if(|lead| lead.term != term);
         if !self.switches.hold(Rule::TermGivesTime) {
             return;
         }
@@ -356,7 +372,7 @@ impl Leases {
         if let Some(lease) = self.sessions.remove(&session) {
             self.due.remove(&(lease.deadline, session));
         }
-        if let Some(lead) = &mut self.lead {
+        for lead in self.lead.iter_mut().chain(&mut self.laid_down) {
             lead.expiring.remove(&session);
         }
     }
@@ -371,7 +387,7 @@ impl Leases {
         if let Some(at) = self.waits.remove(&wait) {
             self.waits_due.remove(&(at, wait));
         }
-        if let Some(lead) = &mut self.lead {
+        for lead in self.lead.iter_mut().chain(&mut self.laid_down) {
             lead.ending.remove(&wait);
         }
     }

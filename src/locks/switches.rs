@@ -34,8 +34,12 @@ pub enum Rule {
     SnapshotGivesFullTtl,
     /// Time without a confirmed round moves every deadline. (16)
     StallsPostpone,
+    /// A stall gives nobody more than its ttl from when it is over.
+    StallIsCapped,
     /// A repeated expiry names the revision that the first one named. (19)
     RetryNamesOldRevision,
+    /// An expiring mark does not end because a lead was laid down for a while.
+    MarksEndWithTerm,
     /// An expiring mark ends with the outcome of an expiry that names its revision.
     OutcomeNamesRevision,
     /// A renewal off the log needs a session seen in the present term.

@@ -8,6 +8,8 @@ use crate::locks::{
 
 /// How many waiters a [`v1::ResourceView`] lists.
 pub const WAITERS_LISTED_MAX: usize = 100;
+/// How many it lists where it is one of [`LIST_MAX`]: nothing is applied meanwhile.
+pub const WAITERS_IN_LISTS_MAX: usize = 10;
 /// Longest list that one call answers.
 pub const LIST_MAX: usize = 1_000;
 const LIST_DEFAULT: usize = 100;
@@ -128,8 +130,8 @@ pub fn grant_out(table: &LockTable, grant: &GrantRow, resource: &ResourceName) -
     }
 }
 
-/// A resource with its holders and first waiters.
-pub fn resource_out(table: &LockTable, view: &ResourceView<'_>) -> v1::ResourceView {
+/// A resource with its holders and first waiters, as many as `listed`.
+pub fn resource_out(table: &LockTable, view: &ResourceView<'_>, listed: usize) -> v1::ResourceView {
     let waiter = |wait: &crate::locks::WaitRow| v1::Waiter {
         session: wait.wait.session.0,
         request: wait.wait.request.get(),
@@ -140,7 +142,7 @@ pub fn resource_out(table: &LockTable, view: &ResourceView<'_>) -> v1::ResourceV
     v1::ResourceView {
         resource: view.name.to_string(),
         holders: view.holders().map(|grant| grant_out(table, grant, view.name)).collect(),
-        waiters: view.waiters().take(WAITERS_LISTED_MAX).map(waiter).collect(),
+        waiters: view.waiters().take(listed).map(waiter).collect(),
         waiting: view.waiting() as u64,
     }
 }

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Once;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{SigHandler, Signal, kill};
 use nix::unistd::Pid;
 
 use crate::authority::Authority;
@@ -14,6 +15,7 @@ pub const SOON: Duration = Duration::from_secs(20);
 
 /// The binary with these arguments, and no settings from outside.
 pub fn ringfence(arguments: &[&str]) -> Command {
+    hear_signals();
     let mut command = Command::new(env!("CARGO_BIN_EXE_ringfence"));
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("RINGFENCE_") {
@@ -22,6 +24,19 @@ pub fn ringfence(arguments: &[&str]) -> Command {
     }
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
+}
+
+/// What ignores a signal when it starts goes on to ignore it, and so does all that it
+/// starts: a test run in the background of a script would not be interrupted.
+#[allow(unsafe_code, reason = "the one way to set what a signal does")]
+fn hear_signals() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        for signal in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT] {
+            // SAFETY: no handler is installed; the default action runs none of our code.
+            unsafe { nix::sys::signal::signal(signal, SigHandler::SigDfl) }.unwrap();
+        }
+    });
 }
 
 /// As [`ringfence`], with this authority's endpoint.

@@ -31,6 +31,7 @@ counts! {
     TtlChanged 1000 "changes of a ttl",
     TtlLowered 500 "of them to a shorter one",
     RoundsConfirmed 50_000 "rounds confirmed",
+    LaidDown 200 "leads laid down and taken up again in the same term",
     RoundsLost 200 "rounds that ended with the term",
     Stalls 100 "stalls that moved every deadline",
     Marked 1000 "sessions marked expiring",

@@ -16,7 +16,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    pub fn holds(&self, rule: ShellRule) -> bool {
+    pub fn holds(self, rule: ShellRule) -> bool {
         self.off != Some(rule)
     }
 }
@@ -55,7 +55,7 @@ pub enum Weather {
     Slow,
     /// Five nodes that often restart, apply late and install snapshots.
     Catching,
-    /// Every third proposal stays in a queue for up to 1.5 s.
+    /// Every second proposal stays in a queue for up to 1.5 s; little else goes wrong.
     Queueing,
 }
 
@@ -78,6 +78,8 @@ pub struct Profile {
     pub twice: u64,
     /// How many proposals in a thousand stay in a queue for long.
     pub queued: u64,
+    /// Of so many timers one finds its lead laid down and taken up again.
+    pub laid_down: u64,
     pub faults: u64,
 }
 
@@ -99,11 +101,14 @@ impl Profile {
             lost: rng.range(0, 20),
             twice: rng.range(0, 20),
             queued: rng.range(0, 15),
+            laid_down: 211,
             faults: if calm { 1 } else { rng.range(2, 10) },
         };
         match weather {
             Weather::Mixed => {}
-            Weather::Queueing => drawn.queued = 330,
+            Weather::Queueing => {
+                (drawn.queued, drawn.laid_down, drawn.faults) = (500, 23, 3);
+            }
             Weather::Slow => {
                 drawn.nodes = 3;
                 (drawn.slow, drawn.slowest, drawn.faults) = (250, 2000 * MS, 12);

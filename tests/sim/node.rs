@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use ringfence::leases::Leases;
-use ringfence::locks::{Command, Fact, LockTable, Row, SessionId, Term};
+use ringfence::locks::{Command, Fact, LockTable, SessionId, Term};
 
 use crate::counts::Count;
 use crate::faults::ShellRule;
 use crate::log::LogEntry;
-use crate::network::{Answer, Ask, Message, Request, Snapshot};
-use crate::properties::Stall;
-use crate::shell::{Order, Purpose, Shell};
+use crate::network::{Answer, Ask, Message, Request};
+use crate::orders::{Order, Purpose};
+use crate::properties::{self, Mark, Stall, i10_same_state};
+use crate::shell::Shell;
 use crate::tell;
 use crate::time::{Clock, MS, Micros};
 use crate::world::{Event, World};
@@ -26,7 +27,7 @@ pub struct Node {
     /// behind it.
     pub promised: u64,
     pub log: Vec<Rc<LogEntry>>,
-    disk: LockTable,
+    pub disk: LockTable,
     /// In memory.
     pub up: bool,
     pub paused_until: Micros,
@@ -38,9 +39,9 @@ pub struct Node {
     pub election_at: Micros,
     /// Where it believes the leader to be.
     pub hint: Option<usize>,
-    apply_due: bool,
+    pub apply_due: bool,
     late: bool,
-    purposes: BTreeMap<usize, (u64, Purpose)>,
+    pub purposes: BTreeMap<usize, (u64, Purpose)>,
 }
 
 /// What a leader knows of the others. Every vector has a place per node.
@@ -127,8 +128,17 @@ impl Node {
         if self.leading.as_ref().is_none_or(|leading| leading.term != term) {
             return;
         }
+        let marks = self.shell.leases.expiring().len() as u64;
+        if world.now % world.profile.laid_down < 1 + marks * 4 {
+            // The shell is told that it does not lead, wrongly, and later that it does.
+            world.counts.add(Count::LaidDown);
+            tell!(world, "n{} lays down", self.id);
+            self.shell.deposed();
+        } else {
+            self.shell.elected(Term(term));
+        }
         let now = self.clock.at(world.now);
-        self.shell.timer(now);
+        self.shell.timer(&self.table, now);
         self.drain(world);
         if self.shell.round().is_none() {
             self.begin_round(world);
@@ -260,19 +270,12 @@ impl Node {
         let index = self.applied() + 1;
         let entry = Rc::clone(&self.log[index - 1]);
         let effects = entry.apply(&mut self.table, index as u64);
-        let at = self.table.position();
         if index > world.log.last() {
             let early = Err(format!("n{} applies {index}, which is not committed", self.id));
             world.check("I7", early);
             return;
         }
-        let same = world.properties.same_state.applied(
-            self.id,
-            &self.table,
-            world.log.hash_at(at.index),
-            &effects.outcome,
-            &world.log.outcomes[index - 1],
-        );
+        let same = i10_same_state::applied(self.id, &self.table, &effects.outcome, &world.log);
         world.check("I10", same);
         let now = self.clock.at(world.now);
         self.shell.leases.observe(&effects.facts, now);
@@ -340,32 +343,19 @@ impl Node {
                         request.client,
                         request.tag
                     );
-                    crate::properties::answered(world, &self.table, &request, &answer);
+                    properties::answered(world, &request, &answer);
                     world.reply(self.id, &request, answer);
                 }
                 Order::Renewed(renewal, how) => {
                     let arrived = self.clock.when(renewal.at);
-                    crate::properties::renewed(
-                        world,
-                        &renewal.request,
-                        renewal.session,
-                        arrived,
-                        how,
-                    );
+                    properties::renewed(world, &renewal.request, renewal.session, arrived, how);
                 }
-                Order::Marked { overdue, deadline, began, unserved } => {
-                    tell!(
-                        world,
-                        "n{} marks {} (seen {}) expiring",
-                        self.id,
-                        overdue.session,
-                        overdue.seen
-                    );
+                Order::Marked { overdue, began, unserved } => {
+                    tell!(world, "n{} marks {} (seen {})", self.id, overdue.session, overdue.seen);
                     let term = self.leading.as_ref().map_or(0, |leading| leading.term);
-                    let row = self.table.session(overdue.session).map(|view| view.row.clone());
-                    let _ = deadline;
-                    let began = self.clock.when(began);
-                    crate::properties::marked(world, self.id, term, overdue, row, began, unserved);
+                    let mark = Mark { node: self.id, term, began: self.clock.when(began) };
+                    let view = self.table.session(overdue.session).expect("it was just overdue");
+                    properties::marked(world, mark, view.row, unserved);
                 }
                 Order::Stalled { by, until } => {
                     world.counts.add(Count::Stalls);
@@ -378,61 +368,5 @@ impl Node {
                 Order::Count(what) => world.counts.add(what),
             }
         }
-    }
-
-    /// Loses all that was in memory.
-    pub fn crash(&mut self, world: &mut World, until: Micros) {
-        if !self.up {
-            return;
-        }
-        tell!(world, "n{} crashes", self.id);
-        self.up = false;
-        self.epoch += 1;
-        self.leading = None;
-        world.at(until, Event::Up { node: self.id });
-    }
-
-    /// Comes back with its log and with rows as they stood at some entry.
-    pub fn restart(&mut self, world: &mut World) {
-        let whole = world.setup.holds(ShellRule::RowsAreWhole);
-        let rows = self.disk.rows().filter(|row| whole || !matches!(row, Row::Outcome(_)));
-        let rows: Vec<_> = rows.collect();
-        let table = LockTable::from_rows(rows).expect("rows of a table make a table");
-        self.table = table.with_switches(world.setup.rules);
-        self.up = true;
-        self.paused_until = 0;
-        (self.hint, self.apply_due) = (None, false);
-        self.purposes.clear();
-        let leases = Leases::restore(&self.table, self.clock.at(world.now));
-        self.shell = Shell::new(leases, world.setup);
-        self.committed = self.applied();
-        tell!(world, "n{} restarts at {}", self.id, self.applied());
-        world.counts.add(Count::Restarts);
-        world.properties.late.restarted(self.id, world.now);
-        let same = world.properties.same_state.loaded(self.id, &self.table, &world.log);
-        world.check("I10", same);
-    }
-
-    /// Replaces its table by a snapshot that is ahead of it.
-    pub fn install(&mut self, world: &mut World, snapshot: &Snapshot) {
-        let table = LockTable::from_rows(snapshot.rows.iter().cloned());
-        let table = table.expect("rows of a table make a table");
-        let at = table.position().index as usize;
-        if at <= self.applied() {
-            return;
-        }
-        self.table = table.with_switches(world.setup.rules);
-        self.disk = self.table.clone();
-        self.shell.leases = self.shell.leases.installed(&self.table, self.clock.at(world.now));
-        let continues = self.log.len() > at && self.log[at - 1].term == snapshot.log[at - 1].term;
-        let rest = if continues { self.log.split_off(at) } else { Vec::new() };
-        self.log = snapshot.log[..at].to_vec();
-        self.log.extend(rest);
-        self.committed = self.committed.max(at);
-        tell!(world, "n{} installs a snapshot at {at}", self.id);
-        world.counts.add(Count::Snapshots);
-        world.properties.late.installed(self.id, world.now);
-        let same = world.properties.same_state.loaded(self.id, &self.table, &world.log);
-        world.check("I10", same);
     }
 }

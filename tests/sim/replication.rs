@@ -21,7 +21,9 @@ impl Node {
 
     /// Asks a quorum whether this node still leads, for all that have arrived.
     pub fn begin_round(&mut self, world: &mut World) {
-        let Some(leading) = &mut self.leading else { return };
+        let Some(leading) = self.leading.as_mut().filter(|_| self.shell.has_term()) else {
+            return self.broadcast(world);
+        };
         leading.round += 1;
         let number = leading.round;
         self.shell.begin_round(number, self.clock.at(world.now), self.committed as u64);

@@ -12,11 +12,12 @@ use std::time::Duration;
 
 use ringfence::leases::{Leases, Moment, Renewal};
 use ringfence::locks::{
-    Command, Effects, Happened, LockTable, Outcome, Overdue, Refusal, SessionId, Term, WaitId,
+    Command, Effects, Happened, LockTable, Outcome, Refusal, SessionId, Term, WaitId,
 };
 
 use crate::faults::{Setup, ShellRule};
 use crate::network::{Answer, Ask, Request};
+use crate::orders::{Arrived, How, Order, Purpose};
 
 /// A gap between rounds that is no stall: three heartbeats.
 pub const USUAL: Duration = Duration::from_millis(150);
@@ -52,14 +53,6 @@ pub struct Shell {
     pub orders: Vec<Order>,
 }
 
-/// A renewal that has arrived.
-#[derive(Clone)]
-pub struct Arrived {
-    pub request: Rc<Request>,
-    pub session: SessionId,
-    pub at: Moment,
-}
-
 struct Round {
     number: u64,
     began: Moment,
@@ -72,44 +65,6 @@ struct Marking {
     number: u64,
     since: Moment,
     renewals: Vec<Arrived>,
-}
-
-/// Why an entry was proposed, and so what its outcome is for.
-#[derive(Clone)]
-pub enum Purpose {
-    Answer(Rc<Request>),
-    /// A `MarkSeen` by its number.
-    Marking(u64),
-    /// The leader's own; whoever applies it knows what it says.
-    Own,
-}
-
-/// What the node is to do for its shell.
-pub enum Order {
-    Propose(Command, Purpose),
-    Answer(Rc<Request>, Answer),
-    /// For the checkers: an answered renewal, and what it was.
-    Renewed(Arrived, How),
-    /// For the checkers: marked by a round that began then.
-    Marked {
-        overdue: Overdue,
-        deadline: Moment,
-        began: Moment,
-        unserved: bool,
-    },
-    /// For the checkers: a stall that ended then moved all deadlines by this.
-    Stalled {
-        by: Duration,
-        until: Moment,
-    },
-    Count(crate::counts::Count),
-}
-
-/// How a renewal was acknowledged.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum How {
-    OffLog,
-    Marked,
 }
 
 impl Shell {
@@ -157,6 +112,11 @@ impl Shell {
         } else if let Some(term) = self.leases.leading() {
             self.answer(renewal, table, term);
         }
+    }
+
+    /// Whether it was told that its node leads.
+    pub fn has_term(&self) -> bool {
+        self.term.is_some()
     }
 
     /// Whether a round is under way, by its number.
@@ -280,7 +240,7 @@ impl Shell {
             for &overdue in &overdue {
                 let deadline = self.leases.deadline(overdue.session).expect("it was marked");
                 let unserved = self.unserved_before(overdue.session, deadline);
-                self.orders.push(Order::Marked { overdue, deadline, began, unserved });
+                self.orders.push(Order::Marked { overdue, began, unserved });
             }
             self.expiry_proposed = Some(now);
             let command = Command::ExpireSessions { sessions: overdue };
@@ -296,28 +256,27 @@ impl Shell {
     }
 
     /// Now and then: what has had no outcome for long is proposed again.
-    pub fn timer(&mut self, now: Moment) {
-        if self.leases.leading().is_none() {
-            return;
-        }
+    pub fn timer(&mut self, table: &LockTable, now: Moment) {
+        let Some(term) = self.leases.leading() else { return };
         let long = |since: Moment| now.since(since) >= RETRY;
         if let Some(marking) = self.marking.take_if(|marking| long(marking.since)) {
             self.unseen.extend(marking.renewals);
             self.mark_unseen(now);
         }
         let expiring = self.leases.expiring();
-        if !expiring.is_empty() && self.expiry_proposed.is_some_and(long) {
+        if !expiring.is_empty() && self.expiry_proposed.is_none_or(long) {
             self.orders.push(Order::Count(crate::counts::Count::ExpiryRetried));
             self.expiry_proposed = Some(now);
             // The contract keeps the marks; only a switch takes them back here.
             self.leases.unmark(expiring.iter().copied());
             if self.leases.expiring().is_empty() {
-                self.arrived.append(&mut self.held);
+                let held = std::mem::take(&mut self.held);
+                held.into_iter().for_each(|renewal| self.answer(renewal, table, term));
             }
             let command = Command::ExpireSessions { sessions: expiring };
             self.orders.push(Order::Propose(command, Purpose::Own));
         }
-        let retry = self.waits_proposed.is_some_and(long);
+        let retry = self.waits_proposed.is_none_or(long);
         let mut waits = if retry { self.leases.ending() } else { Vec::new() };
         waits.extend(self.leases.waits_overdue(now, BATCH));
         if !waits.is_empty() {

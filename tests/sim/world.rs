@@ -12,9 +12,9 @@ use crate::destination::Destination;
 use crate::faults::{Fault, Profile, Setup, ShellRule};
 use crate::log::{Committed, CommittedLog, LogEntry};
 use crate::network::{Answer, Message, Reply, Request};
-use crate::properties::{Properties, Violation};
+use crate::orders::Purpose;
+use crate::properties::{Properties, Violation, i07_acknowledged_survives};
 use crate::rng::Rng;
-use crate::shell::Purpose;
 use crate::time::{MS, Micros};
 use crate::trace::Trace;
 
@@ -178,7 +178,7 @@ impl World {
     pub fn committed(&mut self, index: usize, entry: &Rc<LogEntry>, by_term: u64) {
         if index <= self.log.last() {
             let same = Rc::ptr_eq(&self.log.entries[index - 1], entry);
-            let verdict = self.properties.survives.same_entry(index, same);
+            let verdict = i07_acknowledged_survives::same_entry(index, same);
             self.check("I7", verdict);
             return;
         }

@@ -5,5 +5,6 @@
 
 mod authority;
 mod counterexamples;
+mod deadlines;
 mod leaks;
 mod scenarios;

@@ -32,6 +32,10 @@ pub struct Failover {
     pub client_gap_median_us: u64,
     /// And the worst of them.
     pub client_gap_worst_us: u64,
+    /// From the kill until a node says that it leads: the median.
+    pub elected_median_us: u64,
+    /// And the worst.
+    pub elected_worst_us: u64,
     /// Each kill's gap, in order.
     pub gaps_us: Vec<u64>,
 }
@@ -39,10 +43,11 @@ pub struct Failover {
 /// When acquires were acknowledged, and to whom.
 type Acknowledged = Arc<Mutex<Vec<(Moment, usize)>>>;
 
-/// The two gaps of one kill.
+/// What one kill cost.
 struct Gaps {
     any: Duration,
     client: Duration,
+    elected: Duration,
 }
 
 /// Measures.
@@ -66,25 +71,33 @@ pub async fn run(nodes: &mut Nodes, kills: u32, ttl: Duration) -> anyhow::Result
         let killed = Moment::now();
         nodes.kill(old.node);
         let new = nodes.leader_after(old.term).await?;
+        let elected = Moment::now().since(killed);
         all_go_on(&acknowledged, &mut clients).await?;
         tokio::time::sleep(CALM).await;
-        let gaps = gaps(&lock(&acknowledged), killed);
+        let gaps = gaps(&lock(&acknowledged), killed, elected);
         progress.at(&format!("{kill} of {kills}, the last took {} ms", gaps.any.as_millis()));
         found.push(gaps);
         nodes.run(old.node)?;
         follows(nodes, old.node, new).await?;
     }
-    let mut any: Vec<u64> = found.iter().map(|gaps| micros(gaps.any)).collect();
-    let mut client: Vec<u64> = found.iter().map(|gaps| micros(gaps.client)).collect();
-    let gaps_us = any.clone();
-    any.sort_unstable();
-    client.sort_unstable();
+    let sorted = |of: fn(&Gaps) -> Duration| {
+        let mut times: Vec<u64> = found.iter().map(|gaps| micros(of(gaps))).collect();
+        times.sort_unstable();
+        times
+    };
+    let median_and_worst = |times: &[u64]| (times[times.len() / 2], times[times.len() - 1]);
+    let (gap_median_us, gap_worst_us) = median_and_worst(&sorted(|gaps| gaps.any));
+    let (client_gap_median_us, client_gap_worst_us) = median_and_worst(&sorted(|gaps| gaps.client));
+    let (elected_median_us, elected_worst_us) = median_and_worst(&sorted(|gaps| gaps.elected));
+    let gaps_us = found.iter().map(|gaps| micros(gaps.any)).collect();
     Ok(Failover {
         kills,
-        gap_median_us: any[any.len() / 2],
-        gap_worst_us: any[any.len() - 1],
-        client_gap_median_us: client[client.len() / 2],
-        client_gap_worst_us: client[client.len() - 1],
+        gap_median_us,
+        gap_worst_us,
+        client_gap_median_us,
+        client_gap_worst_us,
+        elected_median_us,
+        elected_worst_us,
         gaps_us,
     })
 }
@@ -141,7 +154,7 @@ async fn follows(nodes: &mut Nodes, node: u64, leader: Leader) -> anyhow::Result
 }
 
 /// The longest silences that reach beyond the kill.
-fn gaps(acknowledged: &[(Moment, usize)], killed: Moment) -> Gaps {
+fn gaps(acknowledged: &[(Moment, usize)], killed: Moment, elected: Duration) -> Gaps {
     let longest = |times: Vec<Moment>| {
         let pairs = times.windows(2).filter(|pair| pair[1] > killed);
         pairs.map(|pair| pair[1].since(pair[0])).max().unwrap_or_default()
@@ -151,7 +164,7 @@ fn gaps(acknowledged: &[(Moment, usize)], killed: Moment) -> Gaps {
         longest(own.map(|(at, _)| *at).collect())
     };
     let any = longest(acknowledged.iter().map(|(at, _)| *at).collect());
-    Gaps { any, client: (0..CLIENTS).map(of).max().unwrap_or_default() }
+    Gaps { any, client: (0..CLIENTS).map(of).max().unwrap_or_default(), elected }
 }
 
 fn micros(time: Duration) -> u64 {
@@ -171,7 +184,7 @@ mod tests {
         let at = |ms| Moment::default().plus(Duration::from_millis(ms));
         let acknowledged =
             [(at(0), 0), (at(400), 1), (at(410), 0), (at(600), 1), (at(610), 1), (at(700), 0)];
-        let gaps = gaps(&acknowledged, at(500));
+        let gaps = gaps(&acknowledged, at(500), Duration::ZERO);
         // The 400 ms before are no failover; client 0 waited from 410 to 700.
         assert_eq!(gaps.any, Duration::from_millis(190));
         assert_eq!(gaps.client, Duration::from_millis(290));

@@ -153,8 +153,9 @@ impl Args {
             return Err(usage("failover needs three --nodes or more: a majority goes on"));
         }
         let possible = What::ALL.into_iter().filter(|what| {
-            !(self.external && what.needs_own_cluster())
-                && !(self.nodes < 3 && *what == What::Failover)
+            let others = self.external && what.needs_own_cluster();
+            let too_few = self.nodes < 3 && *what == What::Failover;
+            !others && !too_few
         });
         let chosen = |what: &What| self.what.is_empty() || self.what.contains(what);
         Ok(possible.filter(chosen).collect())

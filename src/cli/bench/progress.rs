@@ -15,28 +15,28 @@ impl Progress {
         let terminal = std::io::stderr().is_terminal();
         let progress = Self { what, terminal };
         let end = if terminal { "" } else { "\n" };
-        progress.write(&format!("{} …{end}", progress.what));
+        write(&format!("{} …{end}", progress.what));
         progress
     }
 
     /// It has come this far.
     pub fn at(&self, far: &str) {
         if self.terminal {
-            self.write(&format!("\r\x1b[K{}: {far}", self.what));
+            write(&format!("\r\x1b[K{}: {far}", self.what));
         }
-    }
-
-    fn write(&self, text: &str) {
-        // Nobody is left to tell when the terminal is gone.
-        let mut stderr = std::io::stderr().lock();
-        let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
     }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
         if self.terminal {
-            self.write("\r\x1b[K");
+            write("\r\x1b[K");
         }
     }
+}
+
+fn write(text: &str) {
+    // Nobody is left to tell when the terminal is gone.
+    let mut stderr = std::io::stderr().lock();
+    let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
 }

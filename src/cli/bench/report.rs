@@ -110,7 +110,9 @@ fn renewals(renewals: &Renewals) -> Vec<String> {
 
 fn failover(failover: &Failover) -> Vec<String> {
     let and = format!(
-        "p50 is the median; the slowest client: median {}, worst {}",
+        "elected after {}, worst {}; the slowest client: {}, worst {}",
+        shown(failover.elected_median_us),
+        shown(failover.elected_worst_us),
         shown(failover.client_gap_median_us),
         shown(failover.client_gap_worst_us)
     );

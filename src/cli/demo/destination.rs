@@ -12,7 +12,7 @@ use crate::fence::{FenceError, postgres, sqlite};
 use crate::locks::{Fence, ResourceName, Token};
 
 /// How long a write may hold the mark, and a raise may wait for it.
-const HOLD: Duration = Duration::from_secs(2);
+const HOLD: Duration = Duration::from_secs(10);
 
 /// A store, opened by its name: `sqlite:<file>` or `postgres:<connection>`.
 pub enum Destination {

@@ -39,3 +39,13 @@ impl TokenOrder {
         }
     }
 }
+
+#[test]
+fn a_token_that_goes_back_is_noticed() {
+    use super::made_up::{committed, granted};
+    let mut order = TokenOrder { last: 5, ..TokenOrder::default() };
+    let again = committed(granted(2, "job/1", 5), |seen| order.committed(seen));
+    assert_eq!(again, Err("token 5 was issued after 5".into()));
+    let lost = committed(granted(2, "job/1", 6), |seen| order.committed(seen));
+    assert_eq!(lost, Err("the counter fell to 0".into()));
+}

@@ -40,3 +40,13 @@ impl Exclusion {
         Ok(())
     }
 }
+
+#[test]
+fn a_second_holder_is_noticed() {
+    use super::made_up::{committed, granted};
+    let mut exclusion = Exclusion::default();
+    let mut check = |entry| committed(entry, |seen| exclusion.committed(seen));
+    assert_eq!(check(granted(1, "job/1", 1)), Ok(()));
+    assert_eq!(check(granted(2, "job/2", 2)), Ok(()));
+    assert_eq!(check(granted(2, "job/1", 3)), Err("job/1 granted to 3 beside 1".into()));
+}

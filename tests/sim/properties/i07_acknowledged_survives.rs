@@ -7,21 +7,16 @@
 
 use crate::network::Ask;
 
-#[derive(Default)]
-pub struct AcknowledgedSurvives;
+/// A leader found an entry committed that was committed before.
+pub fn same_entry(index: usize, same: bool) -> Result<(), String> {
+    if same { Ok(()) } else { Err(format!("another entry was committed at {index}")) }
+}
 
-impl AcknowledgedSurvives {
-    /// A leader found an entry committed that was committed before.
-    pub fn same_entry(&self, index: usize, same: bool) -> Result<(), String> {
-        if same { Ok(()) } else { Err(format!("another entry was committed at {index}")) }
-    }
-
-    /// Clients name only sessions that were acknowledged: they are never unknown.
-    pub fn unknown(&self, ask: &Ask) -> Result<(), String> {
-        let session = match ask {
-            Ask::Renew { session, .. } => session.to_string(),
-            Ask::Command(command) => format!("that of {command:?}"),
-        };
-        Err(format!("session {session} was acknowledged and is unknown"))
-    }
+/// Clients name only sessions that were acknowledged: they are never unknown.
+pub fn unknown(ask: &Ask) -> Result<(), String> {
+    let session = match ask {
+        Ask::Renew { session, .. } => session.to_string(),
+        Ask::Command(command) => format!("that of {command:?}"),
+    };
+    Err(format!("session {session} was acknowledged and is unknown"))
 }

@@ -7,28 +7,29 @@ mod i03_exclusion;
 mod i04_queues;
 mod i05_stale_changes_nothing;
 mod i06_at_most_once;
-mod i07_acknowledged_survives;
+pub mod i07_acknowledged_survives;
 mod i08_destination;
 mod i09_strict_handoff;
-mod i10_same_state;
+pub mod i10_same_state;
 mod i11_never_late;
+mod made_up;
 
 use std::fmt;
 
 use ringfence::locks::{
-    Command, Done, Effects, EndCause, GrantEndCause, Happened, LeaveCause, LockTable, Millis,
-    Overdue, Refusal, SessionId, SessionRow, Term,
+    Command, Done, Effects, EndCause, GrantEndCause, Happened, LeaveCause, Millis, Refusal,
+    SessionId, SessionRow, Term,
 };
 
 use crate::counts::{Count, Counts};
 use crate::faults::ShellRule;
 use crate::log::Committed;
 use crate::network::{Answer, Ask, Request};
-use crate::shell::How;
+use crate::orders::How;
 use crate::time::Micros;
 use crate::world::World;
 
-pub use i11_never_late::Stall;
+pub use i11_never_late::{Mark, Stall};
 
 /// All invariants with what each remembers.
 #[derive(Default)]
@@ -39,9 +40,7 @@ pub struct Properties {
     pub queues: i04_queues::Queues,
     pub stale: i05_stale_changes_nothing::StaleChangesNothing,
     pub once: i06_at_most_once::AtMostOnce,
-    pub survives: i07_acknowledged_survives::AcknowledgedSurvives,
     pub destination: i08_destination::DestinationHolds,
-    pub same_state: i10_same_state::SameState,
     pub late: i11_never_late::NeverLate,
 }
 
@@ -90,7 +89,7 @@ impl Properties {
 
 /// A node has answered. From here on the client may rely on it, whether or not the
 /// answer arrives.
-pub fn answered(world: &mut World, _at: &LockTable, request: &Request, answer: &Answer) {
+pub fn answered(world: &mut World, request: &Request, answer: &Answer) {
     let mut told = None;
     match (answer, &request.ask) {
         (Answer::Renewed(ttl), Ask::Renew { session, .. }) => told = Some((*session, *ttl)),
@@ -111,7 +110,7 @@ pub fn answered(world: &mut World, _at: &LockTable, request: &Request, answer: &
             world.check("I1", verdict);
         }
         (Answer::Outcome(Err(Refusal::SessionUnknown)), ask) => {
-            let verdict = world.properties.survives.unknown(ask);
+            let verdict = i07_acknowledged_survives::unknown(ask);
             world.check("I7", verdict);
         }
         _ => {}
@@ -142,26 +141,18 @@ pub fn renewed(
     world.check("I5", verdict);
 }
 
-/// A leader has marked a session expiring.
-pub fn marked(
-    world: &mut World,
-    node: usize,
-    term: u64,
-    overdue: Overdue,
-    row: Option<SessionRow>,
-    began: Micros,
-    unserved: bool,
-) {
+/// A leader has marked a session expiring; `unserved` says whether it has not looked
+/// at a renewal that came in time.
+pub fn marked(world: &mut World, mark: Mark, row: &SessionRow, unserved: bool) {
     world.counts.add(Count::Marked);
+    let session = row.session;
     let served = if unserved {
-        Err(format!("{} is marked while a renewal that came in time waits", overdue.session))
+        Err(format!("{session} is marked while a renewal that came in time waits"))
     } else {
         Ok(())
     };
     world.check("I2", served);
-    let Some(row) = row else { return };
-    let mark = i11_never_late::Mark { node, term, began };
-    let verdict = world.properties.late.marked(overdue.session, &row, mark);
+    let verdict = world.properties.late.marked(session, row, mark);
     world.check("I11", verdict);
 }
 
