@@ -158,7 +158,10 @@ impl Server {
     /// What waiting cannot mend: see [`BootstrapError`].
     pub async fn formed(&mut self) -> Result<(), BootstrapError> {
         match self.bootstrap.take() {
-            Some(task) => task.await.expect("bootstrap does not panic").map(|_| ()),
+            Some(task) => tokio::select! {
+                formed = task => formed.expect("bootstrap does not panic").map(|_| ()),
+                error = self.gone_astray() => Err(error),
+            },
             None => Ok(()),
         }
     }
@@ -185,12 +188,20 @@ impl Server {
 
     /// Resolves when the node cannot go on.
     pub async fn ended(&self) -> Ended {
-        let mut astray = self.astray.clone();
         tokio::select! {
             ended = self.replica.ended() => ended,
-            Ok(found) = astray.wait_for(Option::is_some) => {
-                Ended::Broken(found.as_ref().map_or_else(String::new, ToString::to_string))
-            }
+            error = self.gone_astray() => Ended::Broken(error.to_string()),
+        }
+    }
+
+    /// Resolves when the folder turns out to be another cluster's.
+    async fn gone_astray(&self) -> BootstrapError {
+        let mut astray = self.astray.clone();
+        let found = astray.wait_for(Option::is_some).await.map(|found| found.clone());
+        match found.ok().flatten() {
+            Some(error) => error,
+            // Nobody looks any longer.
+            None => std::future::pending().await,
         }
     }
 

@@ -166,6 +166,12 @@ impl Cluster {
         let pid = self.pid(id).to_string();
         let sent = Command::new("kill").args(["-s", name, &pid]).status();
         assert!(sent.is_ok_and(|status| status.success()), "kill -s {name} {pid}");
+        let until = Instant::now() + PATIENCE;
+        // On a busy machine its threads run on until one of them has seen the signal.
+        while name == "STOP" && !is_stopped(&pid) {
+            assert!(Instant::now() < until, "node {id} does not stop");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Waits until a node answers and has applied all that was committed when it was
@@ -246,6 +252,17 @@ impl Drop for Cluster {
             }
         }
     }
+}
+
+/// Whether all threads of a process are stopped by a signal.
+fn is_stopped(pid: &str) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the process is ours");
+    let stopped = |thread: std::fs::DirEntry| {
+        // The state follows the name, which stands in parentheses.
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
+    };
+    threads.flatten().all(stopped)
 }
 
 /// Waits until a process has ended; `None`, and the process is killed, if it has not
