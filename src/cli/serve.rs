@@ -105,7 +105,7 @@ pub async fn run(args: Args) -> anyhow::Result<Exit> {
     }
     eprintln!("ringfence: node {node} is ready");
     tokio::select! {
-        ended = replica.ended() => told(ended, node),
+        ended = server.ended() => told(ended, node),
         _ = terminate.recv() => stop(server, node).await,
         _ = interrupt.recv() => stop(server, node).await,
     }
