@@ -97,12 +97,18 @@ async fn acquire(node: &Node, request: v1::AcquireRequest) -> Result<v1::Acquire
     let header = header_in(request.header).map_err(|e| invalid(&e))?;
     let id = WaitId { session: header.session, request: header.id };
     let name = claim.names[0].clone();
-    let grant = match node.propose(&Command::Acquire { header, claim, wait }).await? {
-        Done::Granted { token } => granted(&node.authority.lock(), token)?,
-        Done::Queued { .. } => node.wait(id).await?,
+    let (state, grant) = match node.propose(&Command::Acquire { header, claim, wait }).await? {
+        Done::Granted { token } => {
+            let state = node.authority.lock();
+            let grant = granted(&state, token)?;
+            (state, grant)
+        }
+        Done::Queued { .. } => {
+            let grant = node.wait(id).await?;
+            (node.authority.lock(), grant)
+        }
         other => return Err(unexpected(&other)),
     };
-    let state = node.authority.lock();
     let fence = state.table.fence(&grant, &name);
     Ok(v1::AcquireResponse {
         grant: Some(grant_out(&state.table, &grant, &name)),

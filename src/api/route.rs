@@ -50,7 +50,8 @@ impl Node {
     /// Decides where a call is answered. A forwarded call is answered here or not at
     /// all: no call goes in circles.
     pub(super) fn route(&self, metadata: &MetadataMap) -> Result<Route, Status> {
-        let now = self.replica.leadership().borrow().clone();
+        let leadership = self.replica.leadership();
+        let now = leadership.borrow();
         if now.here {
             return Ok(Route::Here);
         }
