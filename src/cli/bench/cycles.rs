@@ -36,6 +36,9 @@ pub struct Cycles {
     pub syncs_per_cycle: f64,
     /// Log entries for each cycle.
     pub entries_per_cycle: f64,
+    /// Processor time of all nodes for each cycle, microseconds; 0 if they are not our
+    /// own. It hardly depends on what else the machine does.
+    pub processor_us_per_cycle: f64,
 }
 
 struct Cycler {
@@ -80,5 +83,6 @@ pub async fn run(
         leader_syncs_per_cycle: load.per_step(load.done.leader_syncs),
         syncs_per_cycle: load.per_step(load.done.syncs),
         entries_per_cycle: load.per_step(load.done.leader_entries),
+        processor_us_per_cycle: load.processor_us_per_step(),
     })
 }

@@ -81,6 +81,11 @@ impl Load {
         self.steps.count() as f64 / self.took.as_secs_f64()
     }
 
+    /// Processor time of the nodes for each step, in microseconds.
+    pub fn processor_us_per_step(&self) -> f64 {
+        self.done.processor.as_secs_f64() * 1e6 / self.steps.count().max(1) as f64
+    }
+
     /// So much for each step.
     pub fn per_step(&self, count: u64) -> f64 {
         count as f64 / self.steps.count().max(1) as f64

@@ -47,6 +47,8 @@ pub struct Renewals {
     pub per_round: f64,
     /// Log entries for each renewal: none, but for what a new term sees first.
     pub entries_per_renewal: f64,
+    /// Processor time of all nodes for each renewal, microseconds.
+    pub processor_us_per_renewal: f64,
 }
 
 struct Stream {
@@ -114,5 +116,6 @@ pub async fn run(target: &mut Target, asked: Asked, span: Span) -> anyhow::Resul
         renewal: load.steps.percentiles(),
         per_round: load.steps.count() as f64 / load.done.leader_rounds.max(1) as f64,
         entries_per_renewal: load.per_step(load.done.leader_entries),
+        processor_us_per_renewal: load.processor_us_per_step(),
     })
 }

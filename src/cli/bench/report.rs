@@ -85,8 +85,13 @@ fn row(what: String, per_second: f64, times: &Percentiles, and: String) -> Vec<S
 }
 
 fn cycles(cycles: &Cycles) -> Vec<String> {
+    // Nodes of somebody else's do not tell.
+    let processor = match cycles.processor_us_per_cycle {
+        0.0 => String::new(),
+        micros => format!(", {micros:.0} µs of processor"),
+    };
     let and = format!(
-        "acquire p50 {}, p99 {}; syncs per cycle: leader {:.2}, all {:.2}",
+        "acquire p50 {}, p99 {}; a cycle costs {:.2} syncs at the leader, {:.2} in all{processor}",
         shown(cycles.acquire.p50_us),
         shown(cycles.acquire.p99_us),
         cycles.leader_syncs_per_cycle,

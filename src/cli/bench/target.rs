@@ -31,6 +31,8 @@ pub struct Done {
     pub leader_entries: u64,
     /// Rounds in which the leader asked for a majority.
     pub leader_rounds: u64,
+    /// Processor time of all nodes, if they are our own.
+    pub processor: Duration,
 }
 
 impl Done {
@@ -41,6 +43,7 @@ impl Done {
             leader_syncs: self.leader_syncs.saturating_sub(before.leader_syncs),
             leader_entries: self.leader_entries.saturating_sub(before.leader_entries),
             leader_rounds: self.leader_rounds.saturating_sub(before.leader_rounds),
+            processor: self.processor.saturating_sub(before.processor),
         }
     }
 }
@@ -112,7 +115,8 @@ impl Target {
     /// What the nodes have done so far.
     pub async fn done(&self) -> Done {
         let answers = self.client.status().await;
-        let mut done = Done::default();
+        let processor = self.nodes.as_ref().map_or(Duration::ZERO, Nodes::processor_time);
+        let mut done = Done { processor, ..Done::default() };
         for status in answers.into_iter().filter_map(|(_, answer)| answer.ok()) {
             done.syncs += status.synced_writes;
             if status.role == "leader" {

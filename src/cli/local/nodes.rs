@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context;
 
@@ -120,6 +121,11 @@ impl Nodes {
     /// The process number of a node that runs.
     pub fn process(&self, node: u64) -> Option<u32> {
         self.running.get(&node).map(Process::id)
+    }
+
+    /// The processor time that the nodes which run have taken so far.
+    pub fn processor_time(&self) -> Duration {
+        self.running.values().filter_map(|process| process.processor_time().ok()).sum()
     }
 
     /// Where a node keeps its data.

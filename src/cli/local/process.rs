@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::time::Duration;
 
 use anyhow::Context;
 use nix::sys::signal::{Signal, kill};
@@ -13,6 +14,9 @@ use tokio::process::Command;
 use super::{PATIENCE, POLL};
 use crate::cli::child;
 use crate::clock::Moment;
+
+/// Linux counts processor time in hundredths of a second, whatever its own clock.
+const MS_PER_TICK: u64 = 10;
 
 /// A process, its name for people, and where it writes its messages.
 #[derive(Debug)]
@@ -40,6 +44,21 @@ impl Process {
     /// Its number.
     pub fn id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// The processor time that it has taken so far, all its threads together.
+    ///
+    /// # Errors
+    /// It has ended, or this system does not tell.
+    pub fn processor_time(&self) -> anyhow::Result<Duration> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id()))?;
+        // The name, in parentheses, may hold anything; user and system time are the
+        // 14th and 15th fields, the 12th and 13th after it.
+        let fields = stat.rsplit(')').next().map(str::split_whitespace);
+        let ticks = fields.map(|fields| fields.skip(11).take(2).map(str::parse::<u64>));
+        let ticks: Vec<u64> = ticks.context("no fields")?.collect::<Result<_, _>>()?;
+        let [user, system] = ticks[..] else { anyhow::bail!("too few fields") };
+        Ok(Duration::from_millis((user + system) * MS_PER_TICK))
     }
 
     /// Its stdin and stdout; they must have been piped, and can be taken once.
