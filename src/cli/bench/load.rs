@@ -113,14 +113,14 @@ pub async fn run<C: Client>(
         running.spawn(client_loop(client, Record { from, to, steps, parts, seen: seen.clone() }));
     }
     tokio::time::sleep(from.since(Moment::now())).await;
-    let before = target.done().await;
+    let before = target.done().await?;
     for second in 1..=span.seconds {
         let at = from.plus(Duration::from_secs(second));
         tokio::time::sleep(at.since(Moment::now())).await;
         let done = seen.load(Ordering::Relaxed);
         progress.at(&format!("{second} s of {} s, {done} done", span.seconds));
     }
-    let done = target.done().await.since(before);
+    let done = target.done().await?.since(before);
     let mut load = Load { steps: Times::new(), parts: Times::new(), done, took };
     while let Some(ended) = running.join_next().await {
         let record = ended??;

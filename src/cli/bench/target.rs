@@ -6,8 +6,9 @@ use anyhow::Context;
 
 use super::Args;
 use crate::cli::connect::Connection;
-use crate::cli::local::{Folder, Nodes};
+use crate::cli::local::{Folder, Nodes, PATIENCE, POLL};
 use crate::client::{Client, Session};
+use crate::clock::Moment;
 use crate::wire::v1;
 
 /// A cluster, and the folder of one that is our own.
@@ -113,18 +114,32 @@ impl Target {
     }
 
     /// What the nodes have done so far.
-    pub async fn done(&self) -> Done {
-        let answers = self.client.status().await;
-        let processor = self.nodes.as_ref().map_or(Duration::ZERO, Nodes::processor_time);
-        let mut done = Done { processor, ..Done::default() };
-        for status in answers.into_iter().filter_map(|(_, answer)| answer.ok()) {
-            done.syncs += status.synced_writes;
-            if status.role == "leader" {
-                done.leader_syncs = status.synced_writes;
-                done.leader_entries = status.written_entries;
-                done.leader_rounds = status.confirm_rounds;
+    ///
+    /// # Errors
+    /// None leads, or one of our own does not answer.
+    pub async fn done(&self) -> anyhow::Result<Done> {
+        let until = Moment::now().plus(PATIENCE);
+        loop {
+            let processor = self.nodes.as_ref().map_or(Duration::ZERO, Nodes::processor_time);
+            let mut done = Done { processor, ..Done::default() };
+            let answers = self.client.status().await;
+            // One that is too busy to answer would count as one that has done nothing.
+            let complete = self.nodes.is_none() || answers.iter().all(|(_, a)| a.is_ok());
+            let mut led = false;
+            for status in answers.into_iter().filter_map(|(_, answer)| answer.ok()) {
+                done.syncs += status.synced_writes;
+                if status.role == "leader" {
+                    led = true;
+                    done.leader_syncs = status.synced_writes;
+                    done.leader_entries = status.written_entries;
+                    done.leader_rounds = status.confirm_rounds;
+                }
             }
+            if complete && led {
+                return Ok(done);
+            }
+            anyhow::ensure!(Moment::now() < until, "a node does not say what it has done");
+            tokio::time::sleep(POLL).await;
         }
-        done
     }
 }
