@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use thiserror::Error;
 
+use crate::api::ADMITTED_MAX;
 use crate::locks::{Limits, Millis, Token};
 use crate::raft::Timing;
 
@@ -39,6 +40,8 @@ pub struct Layer {
     pub ttl_max_ms: Option<u64>,
     /// A new authority issues only tokens above it.
     pub token_floor: Option<u64>,
+    /// How many requests may be under way on this node.
+    pub admitted_max: Option<usize>,
 }
 
 /// Settings that fit together.
@@ -58,6 +61,8 @@ pub struct NodeConfig {
     pub limits: Limits,
     /// A new authority issues only tokens above it; 0 for none.
     pub token_floor: u64,
+    /// How many requests may be under way on this node; beyond, `OVERLOADED`.
+    pub admitted_max: usize,
 }
 
 /// A setting that cannot be.
@@ -123,6 +128,7 @@ impl Layer {
             ttl_min_ms: self.ttl_min_ms.or(below.ttl_min_ms),
             ttl_max_ms: self.ttl_max_ms.or(below.ttl_max_ms),
             token_floor: self.token_floor.or(below.token_floor),
+            admitted_max: self.admitted_max.or(below.admitted_max),
         }
     }
 
@@ -141,6 +147,10 @@ impl Layer {
         if token_floor >= Token::MAX {
             return Err(out_of_bounds("token-floor", "0 to 2^53 - 2", &token_floor));
         }
+        let admitted_max = self.admitted_max.unwrap_or(ADMITTED_MAX);
+        if !(1..=1_000_000).contains(&admitted_max) {
+            return Err(out_of_bounds("admitted-max", "1 to 1000000", &admitted_max));
+        }
         let listen = self.listen.unwrap_or_else(|| LISTEN_DEFAULT.to_owned());
         let mut members = members_in(self.members.unwrap_or_default())?;
         if let Some(advertise) = self.advertise {
@@ -155,7 +165,7 @@ impl Layer {
             return Err(out_of_bounds("members", &bound, &listed));
         }
         let data = self.data.ok_or(ConfigError::Missing("data"))?;
-        Ok(NodeConfig { node_id, listen, members, data, timing, limits, token_floor })
+        Ok(NodeConfig { node_id, listen, members, data, timing, limits, token_floor, admitted_max })
     }
 
     fn timing(&self) -> Result<Timing, ConfigError> {
@@ -258,6 +268,7 @@ mod tests {
         assert!(with("members = { 1 = 'a' }").starts_with("members must be numbers from 1"));
         assert!(with("members = { 1 = 'a:1', 2 = 'a:1' }").contains("addresses that differ"));
         assert!(with("token-floor = 9007199254740991").starts_with("token-floor must be"));
+        assert!(with("admitted-max = 0").starts_with("admitted-max must be 1 to 1000000"));
     }
 
     #[test]

@@ -130,7 +130,8 @@ impl Server {
         let renewals =
             leader::start(replica.clone(), Arc::clone(&authority), config.timing.heartbeat);
         let written = written(storage.clone());
-        let node = Node::new(replica.clone(), Arc::clone(&authority), renewals, written);
+        let admitted = config.admitted_max;
+        let node = Node::new(replica.clone(), Arc::clone(&authority), renewals, written, admitted);
         let node = Arc::new(node);
         let (stop, stopped) = oneshot::channel();
         let serving = tokio::spawn(serve(listener, node, peers, async {

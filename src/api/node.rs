@@ -15,8 +15,8 @@ use crate::raft::Replica;
 use crate::raft_types::EncodedCommand;
 use crate::wire::log::encode_command;
 
-/// How many proposals of one node may be under way. Beyond, callers are told to come
-/// back. Waits in the queue and renewals are not counted.
+/// How many proposals of one node may be under way if nothing else is set. Beyond,
+/// callers are told to come back. Waits in the queue and renewals are not counted.
 pub const ADMITTED_MAX: usize = 8_192;
 const RETRY_AFTER_MS: u64 = 50;
 
@@ -50,14 +50,15 @@ pub struct Written {
 pub type WrittenNow = Box<dyn Fn() -> Written + Send + Sync>;
 
 impl Node {
-    /// Puts the parts together.
+    /// Puts the parts together; so many proposals may be under way at once.
     pub fn new(
         replica: Replica,
         authority: Arc<Authority>,
         renewals: Renewals,
         written: WrittenNow,
+        admitted_max: usize,
     ) -> Self {
-        let (leaders, admission) = (Leaders::default(), Semaphore::new(ADMITTED_MAX));
+        let (leaders, admission) = (Leaders::default(), Semaphore::new(admitted_max));
         Self { replica, authority, renewals, written, leaders, admission }
     }
 

@@ -57,6 +57,10 @@ pub struct Args {
     /// another authority's
     #[arg(long, env = "RINGFENCE_TOKEN_FLOOR", value_name = "TOKEN")]
     token_floor: Option<u64>,
+    /// How many requests may be under way on this node; more are told when to come
+    /// again [default: 8192]
+    #[arg(long, env = "RINGFENCE_ADMITTED_MAX", value_name = "REQUESTS")]
+    admitted_max: Option<usize>,
     /// TOML file with the same settings (node-id, listen, data, [members] …)
     #[arg(long, env = "RINGFENCE_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
@@ -79,6 +83,7 @@ impl Args {
             ttl_min_ms: self.ttl_min_ms,
             ttl_max_ms: self.ttl_max_ms,
             token_floor: self.token_floor,
+            admitted_max: self.admitted_max,
         };
         Ok(given.over(file).resolve()?)
     }

@@ -72,7 +72,7 @@ async fn dead_holder(ttl: Duration, change: impl AsyncFn(&mut Cluster, u64, &mut
     }
     let (token, freed) = waiting.await.expect("no panic");
     let leader = cluster.leader().await;
-    let until = bound.ends_by(ttl, leader) + cluster.postponed().await;
+    let until = bound.ends_by(ttl, leader) + cluster.stalls().await;
     let (after, at_most) = (freed - died, until - died);
     println!("ttl {ttl:?}: freed after {after:?}; bound {at_most:?}");
     assert!(token > first);

@@ -222,7 +222,7 @@ async fn scenario_b5_wall_clocks_that_jump_end_no_session_early_and_keep_none_la
     }
     let (_guard, freed) = waiting.await.expect("no panic");
     let after = freed - opened;
-    let stalls = cluster.postponed().await;
+    let stalls = cluster.stalls().await;
     println!("ttl {ttl:?}: freed after {after:?}; stalls {stalls:?}");
     assert!(after >= ttl, "early: {after:?}");
     assert!(after < ttl + stalls + Duration::from_secs(1), "late: {after:?}");

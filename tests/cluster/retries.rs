@@ -76,7 +76,7 @@ async fn scenario_a6_a_grant_that_nobody_claims_is_freed_when_its_session_ends()
     let after = opened.elapsed();
     assert!(next.token > token);
     assert!(after >= ttl, "early: {after:?}");
-    let at_most = ttl + cluster.postponed().await + Duration::from_secs(1);
+    let at_most = ttl + cluster.stalls().await + Duration::from_secs(1);
     assert!(after < at_most, "late: {after:?} of {at_most:?}");
 }
 

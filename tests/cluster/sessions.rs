@@ -73,7 +73,7 @@ async fn scenario_a9_an_old_session_prolongs_nobody() {
     }
     let after = renewed.elapsed();
     assert!(after >= TTL, "early: {after:?}");
-    let at_most = TTL + cluster.postponed().await + Duration::from_secs(1);
+    let at_most = TTL + cluster.stalls().await + Duration::from_secs(1);
     assert!(after < at_most, "late: {after:?} of {at_most:?}");
 }
 
@@ -135,7 +135,7 @@ async fn scenario_b9_a_killed_holder_is_succeeded_within_its_ttl() {
     let guard = waiting.await.expect("no panic").expect("freed");
     let after = killed.elapsed();
     holder.wait().expect("a killed process ends");
-    let stalls = cluster.postponed().await;
+    let stalls = cluster.stalls().await;
     println!("ttl {ttl:?}: succeeded {after:?} after the holder was killed; stalls {stalls:?}");
     assert!(guard.token().get() > first && guard.is_held());
     assert!(after <= ttl + stalls + slack, "{after:?}");

@@ -8,7 +8,8 @@ use std::fs::File;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ringfence::wire::v1::cluster_client::ClusterClient;
@@ -23,6 +24,7 @@ pub struct Cluster {
     nodes: BTreeMap<u64, NodeProcess>,
     members: String,
     flags: Vec<String>,
+    stalls: Stalls,
 }
 
 struct NodeProcess {
@@ -56,6 +58,7 @@ impl Cluster {
             nodes: nodes.collect(),
             members,
             flags: flags.iter().map(ToString::to_string).collect(),
+            stalls: Stalls::watch(),
         }
     }
 
@@ -212,10 +215,11 @@ impl Cluster {
         panic!("no leader within {PATIENCE:?}\n{}", logs.collect::<String>());
     }
 
-    /// By how much stalls have moved deadlines so far, on all nodes that answer: on a
-    /// busy machine the contract lets sessions end later by that.
-    pub async fn postponed(&self) -> Duration {
-        let mut all = Duration::ZERO;
+    /// By how much later things may come than they should: what stalls have moved
+    /// deadlines by on all nodes that answer, as the contract lets them, and how long
+    /// this machine let nothing of ours run.
+    pub async fn stalls(&self) -> Duration {
+        let mut all = self.stalls.so_far();
         for id in self.ids() {
             let status = self.status(id).await;
             all += Duration::from_millis(status.map_or(0, |status| status.postponed_ms));
@@ -240,6 +244,33 @@ impl Cluster {
     /// The temporary folder.
     pub fn folder(&self) -> &Path {
         self.folder.path()
+    }
+}
+
+/// A thread that wants to run every few milliseconds, and how much later than that it
+/// did, all in all.
+struct Stalls {
+    lost_micros: Arc<AtomicU64>,
+}
+
+impl Stalls {
+    fn watch() -> Self {
+        let lost_micros = Arc::new(AtomicU64::new(0));
+        let watched = Arc::downgrade(&lost_micros);
+        std::thread::spawn(move || {
+            let mut ran = Instant::now();
+            while let Some(lost) = watched.upgrade() {
+                std::thread::sleep(Duration::from_millis(5));
+                let late = ran.elapsed().saturating_sub(Duration::from_millis(20));
+                lost.fetch_add(u64::try_from(late.as_micros()).unwrap_or(0), Ordering::Relaxed);
+                ran = Instant::now();
+            }
+        });
+        Self { lost_micros }
+    }
+
+    fn so_far(&self) -> Duration {
+        Duration::from_micros(self.lost_micros.load(Ordering::Relaxed))
     }
 }
 
