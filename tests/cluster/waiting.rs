@@ -165,6 +165,8 @@ async fn ends_by_its_deadline(
         Err(ClientError::Unreachable { outcome_unknown, last }) => {
             println!("{what}: unknown={outcome_unknown}, {last}");
         }
+        // While the session's renewals are not overdue, it may be the queue that is slow.
+        Err(ClientError::Timeout { outcome_unknown: true }) if what == "acquire" => {}
         other => panic!("{what}: {other:?}"),
     }
 }
