@@ -14,10 +14,13 @@ fn main() {
 mod protos {
     use std::path::Path;
 
-    const PUBLIC: [&str; 4] = [
+    const PUBLIC: [&str; 7] = [
         "ringfence/v1/common.proto",
+        "ringfence/v1/events.proto",
         "ringfence/v1/sessions.proto",
         "ringfence/v1/locks.proto",
+        "ringfence/v1/watch.proto",
+        "ringfence/v1/admin.proto",
         "ringfence/v1/cluster.proto",
     ];
 

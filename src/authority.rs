@@ -112,15 +112,22 @@ impl State {
 
     fn tell(&mut self, event: &Event) {
         let (wait, settled) = match &event.what {
-            Happened::Granted { wait, token, .. } => {
-                let Some(grant) = self.table.grant(*token) else { return };
+            Happened::Granted { wait, grant, .. } => {
+                let Some(grant) = self.table.grant(grant.token) else { return };
                 (wait, Ok(grant.clone()))
             }
             Happened::LeftQueue { wait, cause, .. } => (wait, Err(cause.refusal())),
             Happened::Opened { .. }
             | Happened::Ended { .. }
             | Happened::Queued { .. }
-            | Happened::GrantEnded { .. } => return,
+            | Happened::Activated { .. }
+            | Happened::ValueChanged { .. }
+            | Happened::Asked { .. }
+            | Happened::GrantEnded { .. }
+            | Happened::Reopened { .. }
+            | Happened::Frozen { .. }
+            | Happened::Thawed { .. }
+            | Happened::Resized { .. } => return,
         };
         for waiter in self.waiters.remove(wait).unwrap_or_default() {
             // A caller that has gone asks again under the same request id.

@@ -13,7 +13,9 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tonic::transport::server::TcpIncoming;
 
-use crate::api::{ClusterService, LockService, Node, SessionService, Written, WrittenNow};
+use crate::api::{
+    AdminService, ClusterService, LockService, Node, SessionService, Written, WrittenNow,
+};
 use crate::authority::Authority;
 use crate::config::NodeConfig;
 use crate::leader;
@@ -25,6 +27,7 @@ use crate::raft::{self, Bootstrap, Home, Identity, LogLimits, Parts, PeerService
 use crate::raft_types::EncodedCommand;
 use crate::storage::{Storage, StorageError};
 use crate::wire::log::encode_command;
+use crate::wire::v1::admin_server::AdminServer;
 use crate::wire::v1::cluster_server::ClusterServer;
 use crate::wire::v1::locks_server::LocksServer;
 use crate::wire::v1::sessions_server::SessionsServer;
@@ -261,6 +264,7 @@ async fn serve(
     let (health, health_service) = tonic_health::server::health_reporter();
     health.set_serving::<SessionsServer<SessionService>>().await;
     health.set_serving::<LocksServer<LockService>>().await;
+    health.set_serving::<AdminServer<AdminService>>().await;
     health.set_serving::<ClusterServer<ClusterService>>().await;
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(crate::wire::PUBLIC_DESCRIPTORS)
@@ -276,6 +280,7 @@ async fn serve(
         .add_service(peers.into_server())
         .add_service(SessionsServer::new(SessionService(Arc::clone(&node))))
         .add_service(LocksServer::new(LockService(Arc::clone(&node))))
+        .add_service(AdminServer::new(AdminService(Arc::clone(&node))))
         .add_service(ClusterServer::new(ClusterService(node)))
         .add_service(health_service)
         .add_service(reflection)

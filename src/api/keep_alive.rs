@@ -14,10 +14,11 @@ use super::refusals::{invalid, not_leader};
 use crate::leader::RenewalAnswer;
 use crate::leases::Moment;
 use crate::locks::{Invalid, OwnerId, SessionId};
-use crate::wire::api::{revision_out, session_in};
+use crate::wire::api::session_in;
 use crate::wire::reason::Reason;
 use crate::wire::v1;
 use crate::wire::v1::renewal_answer::Result as Told;
+use crate::wire::views::revision_out;
 
 /// How many renewals one message may carry.
 const PER_MESSAGE_MAX: usize = 1_024;

@@ -8,15 +8,15 @@ use super::node::Node;
 use super::refusals::{invalid, outcome_unknown, refused};
 use crate::authority::State;
 use crate::locks::{
-    Command, Done, GrantRow, OwnerId, Refusal, RequestId, ResourceName, Token, WaitId,
+    Command, Done, GrantRow, OwnerId, Phase, Refusal, RequestId, ResourceName, Token, Value, WaitId,
 };
-use crate::wire::api::{
-    WAITERS_IN_LISTS_MAX, WAITERS_LISTED_MAX, claim_in, grant_out, header_in, limit_in,
-    resource_out, revision_out, session_in, token_in,
-};
+use crate::wire::api::{claim_in, header_in, limit_in, session_in, token_in};
 use crate::wire::v1;
 use crate::wire::v1::locks_client::LocksClient;
 use crate::wire::v1::locks_server::Locks;
+use crate::wire::views::{
+    WAITERS_IN_LISTS_MAX, WAITERS_LISTED_MAX, fences_out, grant_out, resource_out, revision_out,
+};
 
 /// `ringfence.v1.Locks`.
 #[derive(Clone)]
@@ -31,6 +31,24 @@ impl Locks for LockService {
         let to_leader =
             |channel, request| async { LocksClient::new(channel).acquire(request).await };
         self.0.answer(request, acquire, to_leader).await
+    }
+
+    async fn confirm(
+        &self,
+        request: Request<v1::ConfirmRequest>,
+    ) -> Result<Response<v1::ConfirmResponse>, Status> {
+        let to_leader =
+            |channel, request| async { LocksClient::new(channel).confirm(request).await };
+        self.0.answer(request, confirm, to_leader).await
+    }
+
+    async fn set_value(
+        &self,
+        request: Request<v1::SetValueRequest>,
+    ) -> Result<Response<v1::SetValueResponse>, Status> {
+        let to_leader =
+            |channel, request| async { LocksClient::new(channel).set_value(request).await };
+        self.0.answer(request, set_value, to_leader).await
     }
 
     async fn release(
@@ -96,12 +114,15 @@ async fn acquire(node: &Node, request: v1::AcquireRequest) -> Result<v1::Acquire
     let (claim, wait) = claim_in(&request).map_err(|e| invalid(&e))?;
     let header = header_in(request.header).map_err(|e| invalid(&e))?;
     let id = WaitId { session: header.session, request: header.id };
-    let name = claim.names[0].clone();
     let (state, grant) = match node.propose(&Command::Acquire { header, claim, wait }).await? {
         Done::Granted { token } => {
             let state = node.authority.lock();
             let grant = granted(&state, token)?;
             (state, grant)
+        }
+        Done::Queued { ahead } if request.answer_queued => {
+            let queued = Some(v1::QueuePlace { ahead });
+            return Ok(v1::AcquireResponse { queued, ..Default::default() });
         }
         Done::Queued { .. } => {
             let grant = node.wait(id).await?;
@@ -109,10 +130,12 @@ async fn acquire(node: &Node, request: v1::AcquireRequest) -> Result<v1::Acquire
         }
         other => return Err(unexpected(&other)),
     };
-    let fence = state.table.fence(&grant, &name);
+    let fences = fences_out(&state.table, &grant);
     Ok(v1::AcquireResponse {
-        grant: Some(grant_out(&state.table, &grant, &name)),
-        fence: fence.as_ref().map(Into::into),
+        grant: Some(grant_out(&state.table, &grant, &grant.names[0])),
+        fence: fences.first().cloned(),
+        fences: if grant.names.len() > 1 { fences } else { Vec::new() },
+        queued: None,
     })
 }
 
@@ -121,6 +144,30 @@ async fn acquire(node: &Node, request: v1::AcquireRequest) -> Result<v1::Acquire
 fn granted(state: &State, token: Token) -> Result<GrantRow, Status> {
     let ended = Refusal::GrantEnded { token };
     state.table.grant(token).cloned().ok_or_else(|| refused(&ended))
+}
+
+async fn confirm(node: &Node, request: v1::ConfirmRequest) -> Result<v1::ConfirmResponse, Status> {
+    let resource = ResourceName::new(&request.resource).map_err(|e| invalid(&e))?;
+    let token = token_in(request.token).map_err(|e| invalid(&e))?;
+    let header = header_in(request.header).map_err(|e| invalid(&e))?;
+    match node.propose(&Command::Confirm { header, resource, token }).await? {
+        Done::Confirmed { at } => Ok(v1::ConfirmResponse { confirmed_at: Some(revision_out(at)) }),
+        other => Err(unexpected(&other)),
+    }
+}
+
+async fn set_value(
+    node: &Node,
+    request: v1::SetValueRequest,
+) -> Result<v1::SetValueResponse, Status> {
+    let resource = ResourceName::new(&request.resource).map_err(|e| invalid(&e))?;
+    let token = token_in(request.token).map_err(|e| invalid(&e))?;
+    let value = Value::new(&request.value).map_err(|e| invalid(&e))?;
+    let header = header_in(request.header).map_err(|e| invalid(&e))?;
+    match node.propose(&Command::SetValue { header, resource, token, value }).await? {
+        Done::ValueSet { at } => Ok(v1::SetValueResponse { changed_at: Some(revision_out(at)) }),
+        other => Err(unexpected(&other)),
+    }
 }
 
 async fn release(node: &Node, request: v1::ReleaseRequest) -> Result<v1::ReleaseResponse, Status> {
@@ -160,6 +207,8 @@ async fn check_token(
     node.confirm().await?;
     let state = node.authority.lock();
     let grant = state.table.live_grant_on(&resource, token);
+    // Not current until its owner has raised the fence everywhere. (I9)
+    let grant = grant.filter(|grant| grant.phase == Phase::Active);
     let grant = grant.map(|grant| grant_out(&state.table, grant, &resource));
     let index = state.table.position().index;
     Ok(v1::CheckTokenResponse { current: grant.is_some(), grant, index })
@@ -225,7 +274,7 @@ fn read_list(state: &State, request: &v1::ListRequest) -> Result<v1::ListRespons
 }
 
 /// An outcome that this command never has: said as what it is, unknown.
-fn unexpected(done: &Done) -> Status {
+pub(super) fn unexpected(done: &Done) -> Status {
     tracing::error!(?done, "an outcome that does not belong to its command");
     outcome_unknown()
 }

@@ -5,6 +5,7 @@
 //! once, unless the caller asked not to ([`NO_FORWARD`], which a forwarded call
 //! carries itself). Access to storage there is none.
 
+mod admin;
 mod cluster;
 mod keep_alive;
 mod locks;
@@ -13,6 +14,7 @@ mod refusals;
 mod route;
 mod sessions;
 
+pub use admin::AdminService;
 pub use cluster::ClusterService;
 pub use locks::LockService;
 pub use node::{ADMITTED_MAX, Node, Written, WrittenNow};

@@ -3,7 +3,7 @@
 
 use tonic::Status;
 
-use crate::locks::{Invalid, Limit, Refusal};
+use crate::locks::{Blocked, Invalid, Limit, Phase, Refusal};
 use crate::raft::{ConfirmError, ProposeError};
 use crate::wire::reason::{Reason, key};
 
@@ -33,9 +33,14 @@ pub fn refused(refusal: &Refusal) -> Status {
             bound: "used with the same contents as before",
         }),
         Refusal::Busy { holder, waiting } => busy(*holder, *waiting),
-        Refusal::AlreadyHeld { resource, token, .. } => Reason::AlreadyHeld.status(
-            format!("the session holds {resource} already, with token {token}"),
-            [(key::TOKEN, token.to_string()), (key::RESOURCE, resource.to_string())],
+        Refusal::AlreadyHeld { resource, token, mode, phase } => Reason::AlreadyHeld.status(
+            format!("the session holds {resource} already ({mode}), with token {token}"),
+            [
+                (key::TOKEN, token.to_string()),
+                (key::RESOURCE, resource.to_string()),
+                (key::MODE, mode.to_string()),
+                (key::PHASE, phase_word(*phase).to_owned()),
+            ],
         ),
         Refusal::AlreadyWaiting { resource, request } => Reason::AlreadyWaiting.status(
             format!("the session waits for {resource} already, under request id {request}"),
@@ -55,6 +60,19 @@ pub fn refused(refusal: &Refusal) -> Status {
         Refusal::QueueFull { max } => {
             Reason::QueueFull.status(format!("{max} wait for the resource already"), [])
         }
+        Refusal::TooEntangled { max } => Reason::QueueFull.status(
+            format!("whether this wait could ever end was not found in {max} steps"),
+            [(key::BOUND, max.to_string())],
+        ),
+        Refusal::Deadlock { cycle } => deadlock(cycle),
+        Refusal::CapacityMismatch { resource, slots } => Reason::CapacityMismatch.status(
+            format!("{resource} is in use with {slots} slots: name as many"),
+            [(key::RESOURCE, resource.to_string()), (key::SLOTS, slots.to_string())],
+        ),
+        Refusal::Frozen { resource, token } => Reason::Frozen.status(
+            format!("an administrator keeps {resource} closed, by the freeze with token {token}"),
+            [(key::RESOURCE, resource.to_string()), (key::TOKEN, token.to_string())],
+        ),
         Refusal::LimitReached { limit, max } => limit_reached(*limit, *max),
         Refusal::TtlOutOfBounds { min, max } => ttl_out_of_bounds(min.0, max.0),
     }
@@ -125,11 +143,35 @@ fn busy(holder: Option<crate::locks::Token>, waiting: u64) -> Status {
     Reason::Busy.status(message, holder.into_iter().chain([(key::WAITING, waiting.to_string())]))
 }
 
+/// Each waits for what the next one holds or stands before.
+fn deadlock(cycle: &[Blocked]) -> Status {
+    let steps: Vec<_> = cycle.iter().map(|b| format!("{} for {}", b.session, b.resource)).collect();
+    let sessions: Vec<_> = cycle.iter().map(|b| b.session.0.to_string()).collect();
+    let resources: Vec<_> = cycle.iter().map(|b| b.resource.to_string()).collect();
+    Reason::Deadlock.status(
+        format!(
+            "this wait would never end: each of these waits for the next: {}",
+            steps.join(", ")
+        ),
+        [(key::SESSIONS, sessions.join(",")), (key::RESOURCES, resources.join("\n"))],
+    )
+}
+
+const fn phase_word(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Active => "active",
+        Phase::Barrier { .. } => "barrier",
+    }
+}
+
 fn limit_reached(limit: Limit, max: u64) -> Status {
     let (name, what) = match limit {
         Limit::Sessions => ("sessions", "sessions are live"),
         Limit::PlacesPerSession => ("places_per_session", "grants and waits of one session"),
         Limit::Tokens => ("tokens", "is the last token"),
+        Limit::Holders => ("holders", "hold or await the resource together"),
+        Limit::Closures => ("closures", "lock delays run on the resource"),
+        Limit::Frozen => ("frozen", "resources are frozen"),
     };
     Reason::LimitReached.status(
         format!("the limit is reached: {max} {what}"),

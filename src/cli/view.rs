@@ -99,12 +99,15 @@ impl From<v1::ResourceView> for Resource {
 const fn mode(mode: v1::Mode) -> &'static str {
     match mode {
         v1::Mode::Unspecified | v1::Mode::Exclusive => "exclusive",
+        v1::Mode::Shared => "shared",
+        v1::Mode::Slots => "slots",
     }
 }
 
 const fn phase(phase: v1::Phase) -> &'static str {
     match phase {
         v1::Phase::Unspecified | v1::Phase::Active => "active",
+        v1::Phase::Barrier => "barrier",
     }
 }
 

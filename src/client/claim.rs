@@ -68,6 +68,7 @@ pub(super) async fn acquire(
                 resource: wanted.resource.as_str().to_owned(),
                 mode: v1::Mode::Exclusive.into(),
                 wait_ms: wanted.wait.0,
+                ..Default::default()
             };
             async move { locks(&target).acquire(target.request(message)).await }
         };

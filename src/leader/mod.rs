@@ -1,5 +1,5 @@
-//! What a leader does besides replicating: renewals, expiry and the deadlines of
-//! waits. Section 3 of the contract.
+//! What a leader does besides replicating: renewals, expiry and the ends
+//! of timers. Section 3 of the contract.
 //!
 //! One task a node; it follows the leadership and runs one `term` at a time. All
 //! it knows is volatile and ends with the term: marks, renewals in flight and calls
@@ -24,8 +24,8 @@ pub use renewals::{Renew, RenewalAnswer, Renewals};
 pub const RENEWALS_MAX: usize = 262_144;
 /// How many sessions one `ExpireSessions` or `MarkSeen` entry names.
 pub const SESSIONS_PER_ENTRY_MAX: usize = 1_024;
-/// How many waits one `ExpireWaits` entry names.
-pub const WAITS_PER_ENTRY_MAX: usize = 1_024;
+/// How many timers the entries that end them name at once.
+pub const TIMERS_PER_ENTRY_MAX: usize = 1_024;
 
 /// Starts the leader task; it ends when the last [`Renewals`] is dropped.
 ///

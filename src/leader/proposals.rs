@@ -1,10 +1,10 @@
-//! The leader's own entries: marks, expiries, ends of waits. At most one of each
+//! The leader's own entries: marks, expiries, ends of timers. At most one of each
 //! kind is under way; what comes meanwhile goes into the next.
 
 use std::future::Future;
 use std::pin::Pin;
 
-use crate::locks::{Command, Overdue, SessionId, Term, WaitId};
+use crate::locks::{Command, Overdue, SessionId, Term, Timer};
 use crate::raft::{ProposeError, Replica};
 use crate::raft_types::EncodedCommand;
 use crate::wire::log::encode_command;
@@ -16,16 +16,35 @@ pub(super) enum Proposed {
     Marks(Vec<SessionId>),
     /// `ExpireSessions` for these.
     Expiries(Vec<Overdue>),
-    /// `ExpireWaits` for these.
-    Waits(Vec<WaitId>),
+    /// What ends timers that have run out.
+    Timers(Command),
 }
 
 impl Proposed {
+    /// The entries that end these timers: one of each kind.
+    pub fn ends_of(timers: &[Timer]) -> impl Iterator<Item = Self> + use<> {
+        let (mut waits, mut barriers, mut closures, mut settle) =
+            (Vec::new(), Vec::new(), Vec::new(), None);
+        for timer in timers {
+            match *timer {
+                Timer::Wait(wait) => waits.push(wait),
+                Timer::Barrier(token) => barriers.push(token),
+                Timer::Closure(token) => closures.push(token),
+                Timer::Settle => settle = Some(Command::Settle),
+            }
+        }
+        let waits = (!waits.is_empty()).then_some(Command::ExpireWaits { waits });
+        let barriers =
+            (!barriers.is_empty()).then_some(Command::ExpireBarriers { tokens: barriers });
+        let closures = (!closures.is_empty()).then_some(Command::EndClosures { tokens: closures });
+        [waits, barriers, closures, settle].into_iter().flatten().map(Self::Timers)
+    }
+
     fn command(&self) -> Command {
         match self {
             Self::Marks(sessions) => Command::MarkSeen { sessions: sessions.clone() },
             Self::Expiries(sessions) => Command::ExpireSessions { sessions: sessions.clone() },
-            Self::Waits(waits) => Command::ExpireWaits { waits: waits.clone() },
+            Self::Timers(command) => command.clone(),
         }
     }
 

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::proposals::{Proposed, Underway};
 use super::renewals::{Renew, RenewalAnswer};
-use super::{SESSIONS_PER_ENTRY_MAX, WAITS_PER_ENTRY_MAX, still_leads};
+use super::{SESSIONS_PER_ENTRY_MAX, TIMERS_PER_ENTRY_MAX, still_leads};
 use crate::authority::{Authority, State};
 use crate::clock;
 use crate::leases::{Moment, Renewal};
@@ -43,7 +43,8 @@ pub(super) struct Lead<'n> {
     underway: FuturesUnordered<Underway>,
     marks_underway: bool,
     expiries_underway: bool,
-    waits_underway: bool,
+    /// How many entries that end timers are under way.
+    timers_underway: usize,
 }
 
 /// How a round ended.
@@ -72,7 +73,7 @@ impl<'n> Lead<'n> {
             underway: FuturesUnordered::new(),
             marks_underway: false,
             expiries_underway: false,
-            waits_underway: false,
+            timers_underway: 0,
         }
     }
 
@@ -196,15 +197,15 @@ impl<'n> Lead<'n> {
                 self.propose(Proposed::Expiries(overdue));
             }
         }
-        if !self.waits_underway {
-            let mut waits = state.leases.ending();
-            waits.truncate(WAITS_PER_ENTRY_MAX);
-            if waits.is_empty() {
-                waits = state.leases.waits_overdue(now, WAITS_PER_ENTRY_MAX);
+        if self.timers_underway == 0 {
+            let mut timers = state.leases.ending();
+            timers.truncate(TIMERS_PER_ENTRY_MAX);
+            if timers.is_empty() {
+                timers = state.leases.timers_overdue(now, TIMERS_PER_ENTRY_MAX);
             }
-            if !waits.is_empty() {
-                self.waits_underway = true;
-                self.propose(Proposed::Waits(waits));
+            for ends in Proposed::ends_of(&timers) {
+                self.timers_underway += 1;
+                self.propose(ends);
             }
         }
     }
@@ -252,9 +253,9 @@ impl<'n> Lead<'n> {
                     self.act(); // the next batch, if there is one
                 }
             }
-            Proposed::Waits(_) => {
-                self.waits_underway = false;
-                if applied {
+            Proposed::Timers(_) => {
+                self.timers_underway -= 1;
+                if applied && self.timers_underway == 0 {
                     self.act();
                 }
             }

@@ -11,14 +11,16 @@
 //! addition.
 
 mod moment;
+mod timers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 pub use moment::Moment;
+use timers::Timers;
 
 use crate::locks::{
-    Fact, LockTable, Millis, Overdue, Position, Rule, SessionId, Switches, Term, WaitId,
+    Fact, LockTable, Millis, Overdue, Position, Rule, SessionId, Switches, Term, Timer,
 };
 
 /// The deadlines of one node.
@@ -26,8 +28,8 @@ use crate::locks::{
 pub struct Leases {
     sessions: BTreeMap<SessionId, Lease>,
     due: BTreeSet<(Moment, SessionId)>,
-    waits: BTreeMap<WaitId, Moment>,
-    waits_due: BTreeSet<(Moment, WaitId)>,
+    /// What else runs by time: not re-based, not postponed.
+    timers: Timers,
     /// Term of the last entry observed.
     term: Term,
     /// When the first entry of that term was observed.
@@ -63,8 +65,8 @@ struct Lead {
     /// Sessions marked expiring, with the revision that every proposal of their
     /// expiry names. A mark ends with an applied outcome or with the term. (I2)
     expiring: BTreeMap<SessionId, u64>,
-    /// Waits whose end is proposed.
-    ending: BTreeSet<WaitId>,
+    /// Timers whose end is proposed.
+    ending: BTreeSet<Timer>,
 }
 
 /// The answer to a renewal after its round.
@@ -92,8 +94,8 @@ impl Leases {
             let (ttl, seen) = (view.row.ttl, view.row.seen);
             leases.set(view.row.session, Lease { deadline: now + ttl.duration(), ttl, seen });
         }
-        for wait in table.all_waits() {
-            leases.begin_wait(wait.wait, wait.deadline, now);
+        for (timer, after) in table.timers() {
+            leases.timers.begin(timer, now + after.duration());
         }
         leases
     }
@@ -134,8 +136,10 @@ impl Leases {
                     self.see(session, ttl, Position { term, index }, now);
                 }
                 Fact::Ended { session } => self.drop_session(session),
-                Fact::WaitBegan { wait, deadline } => self.begin_wait(wait, deadline, now),
-                Fact::WaitEnded { wait } => self.drop_wait(wait),
+                Fact::TimerBegan { timer, after } => {
+                    self.timers.begin(timer, now + after.duration());
+                }
+                Fact::TimerEnded { timer } => self.drop_timer(timer),
             }
         }
     }
@@ -267,37 +271,40 @@ impl Leases {
         }
     }
 
-    /// Names waits whose deadline has passed, at most `max`, for an `ExpireWaits`
-    /// entry; each once a term.
-    pub fn waits_overdue(&mut self, now: Moment, max: usize) -> Vec<WaitId> {
+    /// Names timers that have run out, at most `max`, for the entries that end them; each
+    /// once a term.
+    pub fn timers_overdue(&mut self, now: Moment, max: usize) -> Vec<Timer> {
         let Some(lead) = &mut self.lead else { return Vec::new() };
-        let up = self.waits_due.iter().take_while(|(deadline, _)| *deadline <= now);
-        let fresh = up.map(|(_, wait)| *wait).filter(|wait| !lead.ending.contains(wait));
+        let fresh = self.timers.due(now).filter(|timer| !lead.ending.contains(timer));
         let named: Vec<_> = fresh.take(max).collect();
         lead.ending.extend(named.iter().copied());
         named
     }
 
-    /// The waits named so far that have not ended, for a proposal whose outcome is
+    /// The timers named so far that have not ended, for proposals whose outcome is
     /// unknown.
-    pub fn ending(&self) -> Vec<WaitId> {
+    pub fn ending(&self) -> Vec<Timer> {
         self.lead.iter().flat_map(|lead| lead.ending.iter().copied()).collect()
     }
 
-    /// When [`Leases::overdue`] or [`Leases::waits_overdue`] may have something next.
+    /// When [`Leases::overdue`] or [`Leases::timers_overdue`] may have something next.
     /// A deadline that is marked already does not count.
     pub fn next_deadline(&self) -> Option<Moment> {
         let lead = self.lead.as_ref()?;
         let unmarked = |(_, session): &&(Moment, SessionId)| !lead.expiring.contains_key(session);
         let session = self.due.iter().find(unmarked).map(|(at, _)| *at + self.stalled);
-        let fresh = |(_, wait): &&(Moment, WaitId)| !lead.ending.contains(wait);
-        let wait = self.waits_due.iter().find(fresh).map(|(at, _)| *at);
-        session.into_iter().chain(wait).min()
+        let timer = self.timers.next(|timer| !lead.ending.contains(timer));
+        session.into_iter().chain(timer).min()
     }
 
     /// A session's deadline on this node's clock, unless moved by a later stall.
     pub fn deadline(&self, session: SessionId) -> Option<Moment> {
         self.sessions.get(&session).map(|lease| lease.deadline + self.stalled)
+    }
+
+    /// When a timer runs out on this node's clock.
+    pub fn timer(&self, timer: Timer) -> Option<Moment> {
+        self.timers.at(timer)
     }
 
     /// By how much stalls have moved deadlines so far.
@@ -377,18 +384,10 @@ impl Leases {
         }
     }
 
-    fn begin_wait(&mut self, wait: WaitId, deadline: Millis, now: Moment) {
-        let at = now + deadline.duration();
-        self.waits.insert(wait, at);
-        self.waits_due.insert((at, wait));
-    }
-
-    fn drop_wait(&mut self, wait: WaitId) {
-        if let Some(at) = self.waits.remove(&wait) {
-            self.waits_due.remove(&(at, wait));
-        }
+    fn drop_timer(&mut self, timer: Timer) {
+        self.timers.end(timer);
         for lead in self.lead.iter_mut().chain(&mut self.laid_down) {
-            lead.ending.remove(&wait);
+            lead.ending.remove(&timer);
         }
     }
 

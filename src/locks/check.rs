@@ -1,8 +1,9 @@
 //! Every invariant of the table, checked whole. For tests and the simulation: it
 //! costs as much as the table is large.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use super::claim::Mode;
 use super::command::WINDOW_MAX;
 use super::hash::{RowHash, StateHash};
 use super::ids::ResourceName;
@@ -37,22 +38,11 @@ impl LockTable {
         }
     }
 
-    /// The records of resources are exactly what grants and waits say.
+    /// The records of resources are exactly what grants, waits, closures, freezes and
+    /// changes of slots say.
     fn check_resources(&self, wrong: &mut Vec<String>) {
-        let mut expected: BTreeMap<ResourceName, Resource> = BTreeMap::new();
-        for (token, grant) in &self.grants {
-            for name in &grant.names {
-                expected.entry(name.clone()).or_default().holders.insert(*token);
-            }
-        }
-        for (wait, queued) in &self.waits {
-            for name in &queued.names {
-                let queue = &mut expected.entry(name.clone()).or_default().queue;
-                queue.insert(queued.queued_at.index, *wait);
-            }
-        }
-        if expected != self.resources {
-            wrong.push("the resources are not what grants and waits say".into());
+        if self.expected_resources() != self.resources {
+            wrong.push("the resources are not what their rows say".into());
         }
         for (name, resource) in &self.resources {
             let modes: Vec<_> = resource.holders.iter().map(|t| self.grants[t].mode).collect();
@@ -61,7 +51,67 @@ impl LockTable {
                     wrong.push(format!("[I3] two holders of {name} that conflict"));
                 }
             }
+            let slots = resource.holders.iter().filter_map(|token| self.grants[token].slot);
+            let slots: Vec<_> = slots.collect();
+            let distinct: BTreeSet<_> = slots.iter().collect();
+            if distinct.len() != slots.len() {
+                wrong.push(format!("[I3] two holders of one slot of {name}"));
+            }
+            // After a change to fewer, those who hold more leave one by one.
+            if let Some(capacity) = resource.capacity
+                && resource.resized.is_none()
+                && (slots.len() > capacity.slots as usize
+                    || slots.iter().any(|slot| *slot >= capacity.slots))
+            {
+                wrong
+                    .push(format!("[I3] more holders of {name} than its {} slots", capacity.slots));
+            }
         }
+        for grant in self.grants.values() {
+            if grant.names.len() > 1 && grant.mode != Mode::Exclusive {
+                wrong.push(format!("[I3] a set that is not exclusive: {}", grant.token));
+            }
+            if grant.slot.is_some() != grant.mode.slots().is_some() {
+                wrong.push(format!("[I3] a slot without slots, or none: {}", grant.token));
+            }
+        }
+    }
+
+    fn expected_resources(&self) -> BTreeMap<ResourceName, Resource> {
+        let mut expected: BTreeMap<ResourceName, Resource> = BTreeMap::new();
+        for (token, grant) in &self.grants {
+            for name in &grant.names {
+                let resource = expected.entry(name.clone()).or_default();
+                resource.holders.insert(*token);
+                resource.use_slots(grant.mode);
+                grant.slot.into_iter().for_each(|slot| resource.slots.take(slot));
+            }
+        }
+        for (wait, queued) in &self.waits {
+            for name in &queued.names {
+                let resource = expected.entry(name.clone()).or_default();
+                resource.queue.insert(queued.queued_at.index, *wait);
+                resource.use_slots(queued.mode);
+            }
+        }
+        for (token, closure) in &self.closures {
+            for name in &closure.names {
+                let resource = expected.entry(name.clone()).or_default();
+                resource.closures.insert(*token);
+                closure.slot.into_iter().for_each(|slot| resource.slots.take(slot));
+            }
+        }
+        for (token, frozen) in &self.frozen {
+            expected.entry(frozen.name.clone()).or_default().frozen = Some(*token);
+        }
+        for (token, resized) in &self.resized {
+            let resource = expected.entry(resized.name.clone()).or_default();
+            resource.resized = Some(*token);
+            if let Some(capacity) = &mut resource.capacity {
+                capacity.slots = resized.slots;
+            }
+        }
+        expected
     }
 
     fn check_sessions(&self, wrong: &mut Vec<String>) {
@@ -101,11 +151,11 @@ impl LockTable {
         }
     }
 
-    /// (I4) Nobody waits for what could be granted.
+    /// (I4) Nobody waits for what could be granted, but those whom the next entry grants.
     fn check_queues(&self, wrong: &mut Vec<String>) {
-        for name in self.resources.keys() {
-            if let Some(wait) = self.grantable_head(name) {
-                wrong.push(format!("[I4] {wait:?} heads {name}, which is free"));
+        for name in self.grantable() {
+            if !self.unsettled.contains(&name) {
+                wrong.push(format!("[I4] the first waiter of {name} could be granted"));
             }
         }
     }

@@ -1,20 +1,26 @@
-//! Acquire, wait, cancel, release. Section 4 of the contract.
+//! Acquire, wait, cancel. Section 4 of the contract.
 //!
 //! A claim names one or more resources and stands in the queue of each. It is
 //! granted, whole and under one token, in the entry in which it heads all its
-//! queues and all its resources are free.
+//! queues and all its resources are free (`grants`).
 
-use std::collections::BTreeSet;
-
-use super::command::{Claim, Header, Wait, WaitId};
-use super::effect::{Done, Fact, GrantEndCause, Happened, LeaveCause, Limit, Outcome, Refusal};
+use super::claim::{Claim, Mode};
+use super::command::{Header, Wait, WaitId};
+use super::deadlock::{SEARCH_STEPS_MAX, Verdict};
+use super::effect::{Done, Fact, Happened, LeaveCause, Limit, Outcome, Refusal, Timer};
 use super::entry::Entry;
 use super::hash::Canon;
-use super::ids::{Millis, RequestId, ResourceName, Revision, Token};
-use super::rows::{GrantRow, RowKey, WaitRow};
+use super::ids::{Millis, RequestId, ResourceName, Revision};
+use super::rows::{RowKey, WaitRow};
 use super::session::Place;
 use super::switches::Rule;
 use super::table::LockTable;
+
+/// How many hold or await one resource in mode shared together.
+pub const SHARED_MAX: usize = 65_536;
+/// How many lock delays may run on one resource before a grant with another one is
+/// refused.
+pub const CLOSURES_MAX: usize = 10_000;
 
 impl Entry<'_> {
     pub(super) fn acquire(&mut self, header: &Header, claim: &Claim, wait: Wait) -> Outcome {
@@ -22,6 +28,7 @@ impl Entry<'_> {
         self.request(header, fingerprint, |entry, session| {
             let id = WaitId { session, request: header.id };
             entry.no_place_yet(id, claim)?;
+            entry.table.may_be_asked(claim, wait)?;
             if entry.table.is_free(&claim.names, claim.mode, None) {
                 let token = entry.grant(id, claim)?;
                 return Ok(Done::Granted { token });
@@ -44,9 +51,8 @@ impl Entry<'_> {
             let wait = WaitId { session, request: target };
             if let Some(queued) = entry.table.waits.get(&wait) {
                 let fingerprint = queued.fingerprint;
-                let freed = entry.leave_queue(wait, LeaveCause::Cancelled);
+                entry.leave_queue(wait, LeaveCause::Cancelled);
                 entry.record(session, target, Some(fingerprint), Err(Refusal::Cancelled));
-                entry.settle(freed);
                 return Ok(Done::CancelledTarget);
             }
             let window = &entry.table.sessions[&session].window;
@@ -70,88 +76,24 @@ impl Entry<'_> {
         self.table.current(&answer)
     }
 
-    /// (I5) Only the grant that is named, of the session that is named: a stale
-    /// release changes nothing.
-    pub(super) fn release(
-        &mut self,
-        header: &Header,
-        resource: &ResourceName,
-        token: Token,
-    ) -> Outcome {
-        let mut contents = Canon::default();
-        contents.number(1, 4);
-        contents.text(2, resource.as_str().as_bytes());
-        contents.number(3, token.get());
-        self.request(header, contents.fingerprint(), |entry, session| {
-            let held = entry.table.grants.get(&token);
-            if !held.is_some_and(|g| g.wait.session == session && g.names.contains(resource)) {
-                return Err(Refusal::NotHeld);
-            }
-            let (at, freed) = entry.end_grant(token, GrantEndCause::Released);
-            entry.settle(freed);
-            Ok(Done::Released { at })
-        })
-    }
-
     pub(super) fn expire_waits(&mut self, waits: &[WaitId]) -> Outcome {
-        let mut freed = BTreeSet::new();
         for wait in waits {
             let Some(queued) = self.table.waits.get(wait) else { continue };
             let fingerprint = queued.fingerprint;
-            freed.extend(self.leave_queue(*wait, LeaveCause::TimedOut));
+            self.leave_queue(*wait, LeaveCause::TimedOut);
             let refused = Err(Refusal::WaitTimeout);
             self.record(wait.session, wait.request, Some(fingerprint), refused);
         }
-        self.settle(freed);
         Ok(Done::Nothing)
     }
 
-    /// Takes a wait out of its queues and says which resources may have a new head.
-    pub(super) fn leave_queue(&mut self, wait: WaitId, cause: LeaveCause) -> Vec<ResourceName> {
+    /// Takes a wait out of its queues; whoever stood behind it may be next.
+    pub(super) fn leave_queue(&mut self, wait: WaitId, cause: LeaveCause) {
         let queued = self.remove_wait(wait);
-        let names = queued.names.clone();
+        self.give_up_slots(&queued.names, queued.mode);
+        self.opened(&queued.names);
         let at = self.happened(Happened::LeftQueue { wait, names: queued.names, cause });
         self.session_changed(wait, at);
-        names
-    }
-
-    /// Ends a grant and says when, and which resources it leaves.
-    pub(super) fn end_grant(
-        &mut self,
-        token: Token,
-        cause: GrantEndCause,
-    ) -> (Revision, Vec<ResourceName>) {
-        self.touch(RowKey::Grant(token));
-        let grant = self.table.grants.remove(&token).expect("the caller found the grant live");
-        let session = self.session(grant.wait.session);
-        session.grants.remove(&token);
-        for name in &grant.names {
-            session.places.remove(name);
-        }
-        for name in &grant.names {
-            self.table.change_resource(name, |r| {
-                r.holders.remove(&token);
-            });
-        }
-        let (wait, names) = (grant.wait, grant.names.clone());
-        let at = self.happened(Happened::GrantEnded { wait, names, token, cause });
-        (at, grant.names)
-    }
-
-    /// Grants what these resources' first waiters can have now. (I4) Nobody is
-    /// granted before the one who heads the queue.
-    pub(super) fn settle(&mut self, names: impl IntoIterator<Item = ResourceName>) {
-        let mut open: BTreeSet<ResourceName> = names.into_iter().collect();
-        while let Some(name) = open.pop_first() {
-            while let Some(wait) = self.table.grantable_head(&name) {
-                let queued = self.remove_wait(wait);
-                let claim = Claim { names: queued.names, mode: queued.mode };
-                let token =
-                    self.grant(wait, &claim).expect("a head is grantable with a token left");
-                let outcome = Ok(Done::Granted { token });
-                self.record(wait.session, wait.request, Some(queued.fingerprint), outcome);
-            }
-        }
     }
 
     /// A session has at most one grant or wait on a resource.
@@ -161,8 +103,11 @@ impl Entry<'_> {
             let resource = name.clone();
             match live.places.get(name) {
                 Some(Place::Held(token)) => {
-                    let mode = self.table.grants[token].mode;
-                    return Err(Refusal::AlreadyHeld { resource, token: *token, mode });
+                    let (mode, phase) = {
+                        let grant = &self.table.grants[token];
+                        (grant.mode, grant.phase)
+                    };
+                    return Err(Refusal::AlreadyHeld { resource, token: *token, mode, phase });
                 }
                 Some(Place::Waiting(request)) => {
                     return Err(Refusal::AlreadyWaiting { resource, request: *request });
@@ -177,33 +122,6 @@ impl Entry<'_> {
         Ok(())
     }
 
-    /// Issues the next token and makes the grant. (I1)
-    fn grant(&mut self, wait: WaitId, claim: &Claim) -> Result<Token, Refusal> {
-        let exhausted = Refusal::LimitReached { limit: Limit::Tokens, max: Token::MAX };
-        let token = Token::new(self.table.meta.token + 1).map_err(|_| exhausted)?;
-        self.table.meta.token = token.get();
-        self.touch(RowKey::Grant(token));
-        let at = self.revision();
-        let names = claim.names.clone();
-        let row = GrantRow { token, floor: token, wait, names, mode: claim.mode, granted_at: at };
-        self.table.grants.insert(token, row);
-        for name in &claim.names {
-            self.table.change_resource(name, |r| {
-                r.holders.insert(token);
-            });
-        }
-        if let Some(session) = self.table.sessions.get_mut(&wait.session) {
-            session.grants.insert(token);
-            for name in &claim.names {
-                session.places.insert(name.clone(), Place::Held(token));
-            }
-        }
-        let (names, mode) = (claim.names.clone(), claim.mode);
-        self.happened(Happened::Granted { wait, names, mode, token });
-        self.session_changed(wait, at);
-        Ok(token)
-    }
-
     fn enqueue(
         &mut self,
         wait: WaitId,
@@ -216,12 +134,20 @@ impl Entry<'_> {
         if longest >= max {
             return Err(Refusal::QueueFull { max });
         }
+        match self.table.would_ever_be_granted(wait.session, claim) {
+            Verdict::Granted => {}
+            Verdict::Stuck(cycle) => return Err(Refusal::Deadlock { cycle }),
+            Verdict::NotFound => {
+                return Err(Refusal::TooEntangled { max: SEARCH_STEPS_MAX as u64 });
+            }
+        }
         self.touch(RowKey::Wait(wait));
         let queued_at = self.revision();
         let (names, mode) = (claim.names.clone(), claim.mode);
         for name in &names {
             self.table.change_resource(name, |r| {
                 r.queue.insert(queued_at.index, wait);
+                r.use_slots(mode);
             });
         }
         let session = self.session(wait.session);
@@ -229,14 +155,23 @@ impl Entry<'_> {
         for name in &names {
             session.places.insert(name.clone(), Place::Waiting(wait.request));
         }
-        let row = WaitRow { wait, fingerprint, names: names.clone(), mode, deadline, queued_at };
+        let row = WaitRow {
+            wait,
+            fingerprint,
+            names: names.clone(),
+            mode,
+            deadline,
+            queued_at,
+            terms: claim.terms.clone(),
+        };
         self.table.waits.insert(wait, row);
         self.happened(Happened::Queued { wait, names, mode });
-        self.fact(Fact::WaitBegan { wait, deadline });
+        self.fact(Fact::TimerBegan { timer: Timer::Wait(wait), after: deadline });
         Ok(Done::Queued { ahead: longest })
     }
 
-    fn remove_wait(&mut self, wait: WaitId) -> WaitRow {
+    /// Takes it out of the books; what it keeps of slots is given up by the caller.
+    pub(super) fn remove_wait(&mut self, wait: WaitId) -> WaitRow {
         self.touch(RowKey::Wait(wait));
         let queued = self.table.waits.remove(&wait).expect("the caller found the wait queued");
         if let Some(session) = self.table.sessions.get_mut(&wait.session) {
@@ -250,12 +185,12 @@ impl Entry<'_> {
                 r.queue.remove(&queued.queued_at.index);
             });
         }
-        self.fact(Fact::WaitEnded { wait });
+        self.fact(Fact::TimerEnded { timer: Timer::Wait(wait) });
         queued
     }
 
     /// Notes the revision that a renewal's answer tells the client to read from.
-    fn session_changed(&mut self, wait: WaitId, at: Revision) {
+    pub(super) fn session_changed(&mut self, wait: WaitId, at: Revision) {
         self.touch(RowKey::Window(wait.session));
         if let Some(session) = self.table.sessions.get_mut(&wait.session) {
             session.window.changed_at = at;
@@ -271,12 +206,46 @@ fn fingerprint_of(claim: &Claim, wait: Wait) -> u64 {
     contents.names(2, &claim.names);
     contents.mode(3, claim.mode);
     contents.number(4, u64::from(matches!(wait, Wait::UpTo(_))));
+    contents.terms(5, &claim.terms);
     contents.fingerprint()
 }
 
 impl LockTable {
+    /// Whether the claim may be asked for, now or in a queue.
+    fn may_be_asked(&self, claim: &Claim, wait: Wait) -> Result<(), Refusal> {
+        for name in &claim.names {
+            let Some(known) = self.resources.get(name) else { continue };
+            let resource = name.clone();
+            if let (Some(asked), Some(in_force)) = (claim.mode.slots(), known.capacity)
+                && asked != in_force.slots
+            {
+                return Err(Refusal::CapacityMismatch { resource, slots: in_force.slots });
+            }
+            // A set would keep other resources closed for an administrator.
+            let waits = claim.names.len() == 1 && wait != Wait::Try;
+            if let Some(token) = known.frozen
+                && !waits
+            {
+                return Err(Refusal::Frozen { resource, token });
+            }
+            let together = known.holders.len() + known.queue.len();
+            if claim.mode == Mode::Shared && together >= SHARED_MAX {
+                let max = SHARED_MAX as u64;
+                return Err(Refusal::LimitReached { limit: Limit::Holders, max });
+            }
+            if claim.terms.lock_delay.0 > 0 && known.closures.len() >= CLOSURES_MAX {
+                let max = CLOSURES_MAX as u64;
+                return Err(Refusal::LimitReached { limit: Limit::Closures, max });
+            }
+        }
+        Ok(())
+    }
+
+    /// Names the first resource that stands in the way.
     fn busy(&self, claim: &Claim) -> Refusal {
-        let taken = claim.names.iter().find_map(|n| self.resources.get(n));
+        let taken =
+            |name: &&ResourceName| !self.is_free(std::slice::from_ref(*name), claim.mode, None);
+        let taken = claim.names.iter().find(taken).and_then(|name| self.resources.get(name));
         Refusal::Busy {
             holder: taken.and_then(|r| r.holders.first().copied()),
             waiting: taken.map_or(0, |r| r.queue.len() as u64),

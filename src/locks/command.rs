@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use super::claim::{Claim, Note, Value};
 use super::ids::{ClusterId, Millis, OwnerId, RequestId, ResourceName, SessionId, Token};
 
 /// Labels of a session, shown to operators: host, pid, purpose.
@@ -27,12 +28,32 @@ pub enum Command {
     Acquire { header: Header, claim: Claim, wait: Wait },
     /// Settles an acquire of the same session by its request id.
     Cancel { header: Header, target: RequestId },
+    /// The owner has raised the fence at every destination: the grant is active. (I9)
+    Confirm { header: Header, resource: ResourceName, token: Token },
+    /// The holder changes the value of its grant.
+    SetValue { header: Header, resource: ResourceName, token: Token, value: Value },
     /// Gives a grant back.
     Release { header: Header, resource: ResourceName, token: Token },
+    /// An administrator ends exactly this grant.
+    Revoke { resource: ResourceName, token: Token, note: Note },
+    /// An administrator ends all grants on a resource and keeps it closed.
+    Freeze { resource: ResourceName, note: Note },
+    /// Opens what exactly this freeze keeps closed.
+    Thaw { resource: ResourceName, token: Token, note: Note },
+    /// An administrator changes the number of slots of a resource in use.
+    Resize { resource: ResourceName, slots: u32, note: Note },
+    /// Asks the holder to give exactly this grant back within a time.
+    AskRelease { resource: ResourceName, token: Token, within: Millis, note: Note },
     /// The leader's deadlines for these sessions have passed. (I2)
     ExpireSessions { sessions: Vec<Overdue> },
     /// The leader's deadlines for these waits have passed.
     ExpireWaits { waits: Vec<WaitId> },
+    /// The leader's deadlines for confirming these grants have passed.
+    ExpireBarriers { tokens: Vec<Token> },
+    /// The leader's timers for the lock delays after these grants have run out.
+    EndClosures { tokens: Vec<Token> },
+    /// Makes grants that an entry left for the next ones.
+    Settle,
 }
 
 /// The first command of an authority's life.
@@ -92,39 +113,10 @@ pub struct Header {
 pub const ANSWERED_MAX: usize = 64;
 /// How many outcomes, waits and ranges of finished ids a session keeps.
 pub const WINDOW_MAX: usize = 1_024;
-/// How many names one claim may hold.
-pub const NAMES_PER_CLAIM_MAX: usize = 64;
 /// How long a wait may last.
 pub const WAIT_MAX: Millis = Millis(24 * 60 * 60 * 1000);
 /// How many labels a session may carry.
 pub const LABELS_MAX: usize = 16;
-
-/// What is asked for: names in ascending order without repeats, all granted
-/// together under one token, or none.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Claim {
-    /// 1 to [`NAMES_PER_CLAIM_MAX`] names.
-    pub names: Vec<ResourceName>,
-    /// How they are shared.
-    pub mode: Mode,
-}
-
-/// How a resource is shared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Mode {
-    /// One holder and no other beside it.
-    Exclusive,
-}
-
-impl Mode {
-    /// Whether holders of these two modes may not hold one resource together.
-    /// (I3)
-    pub const fn conflicts_with(self, other: Self) -> bool {
-        match (self, other) {
-            (Self::Exclusive, Self::Exclusive) => true,
-        }
-    }
-}
 
 /// What to do when the grant cannot be made at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

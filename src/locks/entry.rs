@@ -15,6 +15,8 @@ use super::table::LockTable;
 pub(super) struct Entry<'t> {
     pub table: &'t mut LockTable,
     pub at: Position,
+    /// Whether earlier entries left grants for this one.
+    pub had_left_over: bool,
     touched: BTreeSet<RowKey>,
     events: Vec<Event>,
     facts: Vec<Fact>,
@@ -25,8 +27,9 @@ impl<'t> Entry<'t> {
         let last = table.meta.position;
         assert!(at.index > last.index, "entries are applied in order: {at:?} after {last:?}");
         assert!(at.term >= last.term, "terms never fall along the log: {at:?} after {last:?}");
-        let mut entry =
-            Self { table, at, touched: BTreeSet::new(), events: Vec::new(), facts: Vec::new() };
+        let had_left_over = !table.unsettled.is_empty();
+        let (touched, events, facts) = (BTreeSet::new(), Vec::new(), Vec::new());
+        let mut entry = Self { table, at, had_left_over, touched, events, facts };
         entry.touch(RowKey::Meta);
         entry.table.meta.position = at;
         if at.term != last.term {
@@ -48,6 +51,20 @@ impl<'t> Entry<'t> {
             Command::Release { header, resource, token } => self.release(header, resource, *token),
             Command::ExpireSessions { sessions } => self.expire_sessions(sessions),
             Command::ExpireWaits { waits } => self.expire_waits(waits),
+            Command::Confirm { header, resource, token } => self.confirm(header, resource, *token),
+            Command::SetValue { header, resource, token, value } => {
+                self.set_value(header, resource, *token, value)
+            }
+            Command::Revoke { resource, token, note } => self.revoke(resource, *token, note),
+            Command::Freeze { resource, note } => self.freeze(resource, note),
+            Command::Thaw { resource, token, note } => self.thaw(resource, *token, note),
+            Command::Resize { resource, slots, note } => self.resize(resource, *slots, note),
+            Command::AskRelease { resource, token, within, note } => {
+                self.ask_release(resource, *token, *within, note)
+            }
+            Command::ExpireBarriers { tokens } => self.expire_barriers(tokens),
+            Command::EndClosures { tokens } => self.end_closures(tokens),
+            Command::Settle => Ok(Done::Nothing), // every entry does
         }
     }
 

@@ -7,10 +7,14 @@
 
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::command::{Labels, Mode, WaitId};
-use super::effect::{Done, Limit, Outcome, Refusal};
+use super::claim::{Handoff, Mode, Note, Phase, Terms, Value};
+use super::command::{Labels, WaitId};
+use super::effect::{Done, Outcome, Refusal};
 use super::ids::{Position, ResourceName, Revision, Token};
-use super::rows::{GrantRow, MetaRow, OutcomeRow, Row, SessionRow, WaitRow, WindowRow};
+use super::rows::{
+    ClosureRow, FrozenRow, GrantRow, MetaRow, OutcomeRow, ResizedRow, Row, SessionRow, WaitRow,
+    WindowRow,
+};
 
 /// A hash over all rows of a table; equal on replicas at the same index.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -40,6 +44,9 @@ impl RowHash {
             Row::Outcome(row) => text.outcome_row(row),
             Row::Grant(row) => text.grant(row),
             Row::Wait(row) => text.wait_row(row),
+            Row::Closure(row) => text.closure(row),
+            Row::Frozen(row) => text.frozen(row),
+            Row::Resized(row) => text.resized(row),
         }
         Self(xxh3_128(&text.bytes))
     }
@@ -149,6 +156,19 @@ impl Canon {
         self.names(5, &row.names);
         self.mode(6, row.mode);
         self.revision(7, row.granted_at);
+        self.slot(9, row.slot);
+        let barrier = match row.phase {
+            Phase::Active => 0,
+            Phase::Barrier { deadline } => deadline.0,
+        };
+        self.number(10, barrier);
+        self.number(11, row.lock_delay.0);
+        self.value(12, &row.value);
+        if let Some(asked) = &row.asked {
+            self.revision(13, asked.at);
+            self.number(15, asked.within.0);
+            self.note(16, &asked.note);
+        }
     }
 
     fn wait_row(&mut self, row: &WaitRow) {
@@ -159,13 +179,63 @@ impl Canon {
         self.mode(5, row.mode);
         self.number(6, row.deadline.0);
         self.revision(7, row.queued_at);
+        self.terms(9, &row.terms);
+    }
+
+    fn closure(&mut self, row: &ClosureRow) {
+        self.bytes.push(7);
+        self.number(1, row.token.get());
+        self.names(2, &row.names);
+        self.mode(3, row.mode);
+        self.slot(4, row.slot);
+        self.number(5, row.delay.0);
+        self.revision(6, row.since);
+    }
+
+    fn frozen(&mut self, row: &FrozenRow) {
+        self.bytes.push(8);
+        self.number(1, row.token.get());
+        self.text(2, row.name.as_str().as_bytes());
+        self.note(3, &row.note);
+        self.revision(5, row.since);
+    }
+
+    fn resized(&mut self, row: &ResizedRow) {
+        self.bytes.push(9);
+        self.number(1, row.token.get());
+        self.text(2, row.name.as_str().as_bytes());
+        self.number(3, u64::from(row.slots));
+        self.note(4, &row.note);
+        self.revision(6, row.since);
+    }
+
+    /// Three fields.
+    pub(super) fn terms(&mut self, field: u8, terms: &Terms) {
+        self.number(field, terms.lock_delay.0);
+        let barrier = match terms.handoff {
+            Handoff::Plain => 0,
+            Handoff::Strict { barrier } => barrier.0,
+        };
+        self.number(field + 1, barrier);
+        self.value(field + 2, &terms.value);
+    }
+
+    pub(super) fn value(&mut self, field: u8, value: &Value) {
+        self.text(field, value.as_bytes());
     }
 
     pub(super) fn mode(&mut self, field: u8, mode: Mode) {
-        let number = match mode {
-            Mode::Exclusive => 1,
-        };
-        self.number(field, number);
+        self.number(field, u64::from(mode.code()));
+    }
+
+    fn note(&mut self, field: u8, note: &Note) {
+        self.text(field, note.actor.as_bytes());
+        self.text(field + 1, note.reason.as_bytes());
+    }
+
+    /// Slot 0 is not the same as none.
+    fn slot(&mut self, field: u8, slot: Option<u32>) {
+        self.number(field, slot.map_or(0, |slot| u64::from(slot) + 1));
     }
 
     fn outcome(&mut self, field: u8, outcome: &Outcome) {
@@ -193,6 +263,16 @@ impl Canon {
                 self.revision(field + 1, *at);
             }
             Done::CancelledTarget => self.number(field, 8),
+            Done::Confirmed { at } => {
+                self.number(field, 9);
+                self.revision(field + 1, *at);
+            }
+            Done::ValueSet { at } => {
+                self.number(field, 10);
+                self.revision(field + 1, *at);
+            }
+            // Belongs to no session, and so is never kept.
+            Done::Administered(_) => self.number(field, 99),
         }
     }
 
@@ -207,8 +287,12 @@ impl Canon {
             Refusal::Busy { holder, waiting } => {
                 self.pair(field, 107, holder.map_or(0, Token::get), *waiting);
             }
-            Refusal::AlreadyHeld { resource, token, mode } => {
-                self.pair(field, 108, token.get(), 0);
+            Refusal::AlreadyHeld { resource, token, mode, phase } => {
+                let barrier = match phase {
+                    Phase::Active => 0,
+                    Phase::Barrier { deadline } => deadline.0,
+                };
+                self.pair(field, 108, token.get(), barrier);
                 self.mode(field + 3, *mode);
                 self.text(field + 4, resource.as_str().as_bytes());
             }
@@ -222,14 +306,25 @@ impl Canon {
             Refusal::NotHeld => self.number(field, 113),
             Refusal::QueueFull { max } => self.pair(field, 114, *max, 0),
             Refusal::LimitReached { limit, max } => {
-                let limit = match limit {
-                    Limit::Sessions => 1,
-                    Limit::PlacesPerSession => 2,
-                    Limit::Tokens => 3,
-                };
-                self.pair(field, 115, limit, *max);
+                self.pair(field, 115, u64::from(limit.code()), *max);
             }
             Refusal::TtlOutOfBounds { min, max } => self.pair(field, 116, min.0, max.0),
+            Refusal::TooEntangled { max } => self.pair(field, 117, *max, 0),
+            Refusal::Deadlock { cycle } => {
+                self.number(field, 118);
+                for blocked in cycle {
+                    self.number(field + 1, blocked.session.0);
+                    self.text(field + 4, blocked.resource.as_str().as_bytes());
+                }
+            }
+            Refusal::CapacityMismatch { resource, slots } => {
+                self.pair(field, 119, u64::from(*slots), 0);
+                self.text(field + 4, resource.as_str().as_bytes());
+            }
+            Refusal::Frozen { resource, token } => {
+                self.pair(field, 120, token.get(), 0);
+                self.text(field + 4, resource.as_str().as_bytes());
+            }
         }
     }
 

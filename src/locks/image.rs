@@ -4,8 +4,11 @@
 use std::fmt;
 
 use super::hash::RowHash;
-use super::ids::ResourceName;
-use super::rows::{GrantRow, OutcomeRow, Row, RowKey, SessionRow, WaitRow, WindowRow};
+use super::ids::{ResourceName, Token};
+use super::rows::{
+    ClosureRow, FrozenRow, GrantRow, OutcomeRow, ResizedRow, Row, RowKey, SessionRow, WaitRow,
+    WindowRow,
+};
 use super::session::{Finished, Place, Session};
 use super::table::LockTable;
 
@@ -32,7 +35,10 @@ impl LockTable {
                 session.window.outcomes.keys().map(|request| RowKey::Outcome(*id, *request))
             }))
             .chain(self.grants.keys().map(|token| RowKey::Grant(*token)))
-            .chain(self.waits.keys().map(|wait| RowKey::Wait(*wait)));
+            .chain(self.waits.keys().map(|wait| RowKey::Wait(*wait)))
+            .chain(self.closures.keys().map(|token| RowKey::Closure(*token)))
+            .chain(self.frozen.keys().map(|token| RowKey::Frozen(*token)))
+            .chain(self.resized.keys().map(|token| RowKey::Resized(*token)));
         keys.filter_map(|key| self.row(key))
     }
 
@@ -60,6 +66,9 @@ impl LockTable {
                 Row::Outcome(row) => table.load_outcome(row)?,
                 Row::Grant(row) => table.load_grant(row)?,
                 Row::Wait(row) => table.load_wait(row)?,
+                Row::Closure(row) => table.load_closure(row)?,
+                Row::Frozen(row) => table.load_frozen(row)?,
+                Row::Resized(row) => table.load_resized(row)?,
             }
         }
         if !meta_seen {
@@ -68,6 +77,7 @@ impl LockTable {
         if windows != table.sessions.len() {
             return Err(BadImage("a session without the window of its requests".into()));
         }
+        table.unsettled = table.grantable();
         Ok(table)
     }
 
@@ -95,10 +105,7 @@ impl LockTable {
     }
 
     fn load_grant(&mut self, row: GrantRow) -> Result<(), BadImage> {
-        let token = row.token;
-        if token.get() > self.meta.token {
-            return Err(BadImage(format!("token {token} is above the counter")));
-        }
+        let token = self.issued(row.token)?;
         let session = self.loaded(row.wait.session)?;
         session.grants.insert(token);
         for name in &row.names {
@@ -107,6 +114,10 @@ impl LockTable {
         for name in &row.names {
             self.change_resource(name, |r| {
                 r.holders.insert(token);
+                r.use_slots(row.mode);
+                if let Some(slot) = row.slot {
+                    r.slots.take(slot);
+                }
             });
         }
         self.grants.insert(token, row);
@@ -123,10 +134,59 @@ impl LockTable {
         for name in &row.names {
             self.change_resource(name, |r| {
                 r.queue.insert(row.queued_at.index, wait);
+                r.use_slots(row.mode);
             });
         }
         self.waits.insert(wait, row);
         Ok(())
+    }
+
+    fn load_closure(&mut self, row: ClosureRow) -> Result<(), BadImage> {
+        let token = self.issued(row.token)?;
+        for name in &row.names {
+            self.change_resource(name, |r| {
+                r.closures.insert(token);
+                if let Some(slot) = row.slot {
+                    r.slots.take(slot);
+                }
+            });
+        }
+        self.closures.insert(token, row);
+        Ok(())
+    }
+
+    fn load_frozen(&mut self, row: FrozenRow) -> Result<(), BadImage> {
+        let token = self.issued(row.token)?;
+        let mut twice = false;
+        self.change_resource(&row.name, |r| twice = r.frozen.replace(token).is_some());
+        if twice {
+            return Err(BadImage(format!("two freezes of {}", row.name)));
+        }
+        self.frozen.insert(token, row);
+        Ok(())
+    }
+
+    fn load_resized(&mut self, row: ResizedRow) -> Result<(), BadImage> {
+        let token = self.issued(row.token)?;
+        let mut in_use = false;
+        self.change_resource(&row.name, |r| {
+            if let Some(capacity) = &mut r.capacity {
+                capacity.slots = row.slots;
+                in_use = r.resized.replace(token).is_none();
+            }
+        });
+        if !in_use {
+            return Err(BadImage(format!("a number of slots of {}, which has none", row.name)));
+        }
+        self.resized.insert(token, row);
+        Ok(())
+    }
+
+    fn issued(&self, token: Token) -> Result<Token, BadImage> {
+        if token.get() > self.meta.token {
+            return Err(BadImage(format!("token {token} is above the counter")));
+        }
+        Ok(token)
     }
 
     fn loaded(&mut self, session: super::SessionId) -> Result<&mut Session, BadImage> {

@@ -8,11 +8,15 @@
 
 #![warn(clippy::wildcard_enum_match_arm, reason = "a new command stops the build where it is due")]
 
+mod administration;
 mod check;
+pub mod claim;
 mod claims;
 pub mod command;
+mod deadlock;
 pub mod effect;
 mod entry;
+mod grants;
 mod hash;
 pub mod ids;
 mod image;
@@ -21,10 +25,12 @@ mod requests;
 pub mod rows;
 mod session;
 mod sessions;
+mod slots;
 mod switches;
 mod table;
 mod view;
 
+pub use claim::*;
 pub use command::*;
 pub use effect::*;
 pub use hash::StateHash;

@@ -1,9 +1,12 @@
 //! Who may be granted next: the order of queues, and what is free.
 
-use super::command::{Mode, WaitId};
+use std::collections::BTreeSet;
+
+use super::claim::{Claim, Mode};
+use super::command::WaitId;
 use super::ids::{ResourceName, Token};
 use super::rows::WaitRow;
-use super::table::{LockTable, Resource};
+use super::table::{Capacity, LockTable, Resource};
 
 impl LockTable {
     /// Whether a claim on these names could be granted now without overtaking
@@ -26,6 +29,14 @@ impl LockTable {
         let (_, wait) = self.resources.get(name)?.queue.first_key_value()?;
         let queued = &self.waits[wait];
         self.is_free(&queued.names, queued.mode, Some(*wait)).then_some(*wait)
+    }
+
+    /// Resources whose first waiters could be granted now: after a restart, those that the
+    /// last entry left.
+    pub(super) fn grantable(&self) -> BTreeSet<ResourceName> {
+        let names = self.resources.iter().filter(|(_, r)| !r.queue.is_empty());
+        let names = names.map(|(name, _)| name);
+        names.filter(|name| self.grantable_head(name).is_some()).cloned().collect()
     }
 
     /// How many wait for a resource.
@@ -51,13 +62,61 @@ impl LockTable {
     ) {
         let resource = self.resources.entry(name.clone()).or_default();
         change(resource);
-        if resource.holders.is_empty() && resource.queue.is_empty() {
+        if resource.is_idle() {
             self.resources.remove(name);
         }
     }
 
+    /// The slot of the next grant, if the claim asks for one.
+    pub(super) fn next_slot(&self, claim: &Claim) -> Option<u32> {
+        claim.mode.slots()?;
+        Some(self.resources.get(&claim.names[0]).map_or(0, |r| r.slots.lowest_free()))
+    }
+
+    /// What destinations raise their marks to under a new grant: the lowest token among
+    /// the holders, itself included. So holders that share do not fence each other out,
+    /// and whoever held before all of them is. (I8, section 6)
+    pub(super) fn floor(&self, claim: &Claim, token: Token) -> Token {
+        let lowest = |name| self.resources.get(name)?.holders.first().copied();
+        claim.names.iter().filter_map(lowest).min().unwrap_or(token)
+    }
+
+    /// Whether one more may hold the resource in this mode beside those who do. All
+    /// holders and closures of a resource share one mode, or they would conflict: the
+    /// first of them speaks for all.
     fn admits(&self, resource: &Resource, mode: Mode) -> bool {
-        let held = |token: &Token| self.grants[token].mode;
-        !resource.holders.iter().any(|token| mode.conflicts_with(held(token)))
+        let held = resource.holders.first().map(|token| self.grants[token].mode);
+        let closed = resource.closures.first().map(|token| self.closures[token].mode);
+        let conflict = [held, closed].into_iter().flatten().any(|other| mode.conflicts_with(other));
+        if conflict || resource.frozen.is_some() {
+            return false;
+        }
+        match (mode, resource.capacity) {
+            // While there are more holders than slots, nobody else gets one. (I3)
+            (Mode::Slots { of }, in_force) => {
+                resource.slots.len() < in_force.map_or(of, |capacity| capacity.slots)
+            }
+            (Mode::Exclusive | Mode::Shared, _) => true,
+        }
+    }
+}
+
+impl Resource {
+    /// Somebody holds or awaits a slot, if the mode is of slots: the first one says how
+    /// many there are.
+    pub(super) fn use_slots(&mut self, mode: Mode) {
+        if let Some(slots) = mode.slots() {
+            self.capacity.get_or_insert(Capacity { slots, users: 0 }).users += 1;
+        }
+    }
+
+    /// Somebody does no more; says whether that was the last one.
+    pub(super) fn give_up_slots(&mut self) -> bool {
+        let capacity = self.capacity.as_mut().expect("a user of slots was counted");
+        capacity.users -= 1;
+        if capacity.users == 0 {
+            self.capacity = None;
+        }
+        self.capacity.is_none()
     }
 }

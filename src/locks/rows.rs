@@ -2,9 +2,12 @@
 //! consists of, and what the state hash is taken over.
 //!
 //! Resources have no row: who holds what and who waits is rebuilt from grants and
-//! waits, so that a resource nobody holds or waits for costs nothing.
+//! waits, so that a resource nobody holds or waits for costs nothing. What else is
+//! known of one (a lock delay that runs, a freeze, another number of slots) has a row
+//! for as long as it is so, under the token it was given.
 
-use super::command::{Labels, Limits, Mode, WaitId};
+use super::claim::{Mode, Note, Phase, Terms, Value};
+use super::command::{Labels, Limits, WaitId};
 use super::effect::Outcome;
 use super::ids::{
     ClusterId, Millis, OwnerId, Position, RequestId, ResourceName, Revision, SessionId, Term, Token,
@@ -34,6 +37,12 @@ pub enum RowKey {
     Grant(Token),
     /// A [`WaitRow`].
     Wait(WaitId),
+    /// A [`ClosureRow`], by the token of the grant that ended.
+    Closure(Token),
+    /// A [`FrozenRow`], by its own token.
+    Frozen(Token),
+    /// A [`ResizedRow`], by its own token.
+    Resized(Token),
 }
 
 /// One row with its content.
@@ -51,6 +60,12 @@ pub enum Row {
     Grant(GrantRow),
     /// See [`WaitRow`].
     Wait(WaitRow),
+    /// See [`ClosureRow`].
+    Closure(ClosureRow),
+    /// See [`FrozenRow`].
+    Frozen(FrozenRow),
+    /// See [`ResizedRow`].
+    Resized(ResizedRow),
 }
 
 impl Row {
@@ -63,6 +78,9 @@ impl Row {
             Self::Outcome(row) => RowKey::Outcome(row.session, row.request),
             Self::Grant(row) => RowKey::Grant(row.token),
             Self::Wait(row) => RowKey::Wait(row.wait),
+            Self::Closure(row) => RowKey::Closure(row.token),
+            Self::Frozen(row) => RowKey::Frozen(row.token),
+            Self::Resized(row) => RowKey::Resized(row.token),
         }
     }
 }
@@ -138,6 +156,27 @@ pub struct GrantRow {
     pub mode: Mode,
     /// When it was granted.
     pub granted_at: Revision,
+    /// Its slot, of a slotted resource.
+    pub slot: Option<u32>,
+    /// Whether it is active or has yet to be confirmed. (I9)
+    pub phase: Phase,
+    /// How long its names (its slot) stay closed after its expiry or revoke.
+    pub lock_delay: Millis,
+    /// What its holder shows.
+    pub value: Value,
+    /// That its holder was asked to give it back.
+    pub asked: Option<Asked>,
+}
+
+/// A holder was asked to give its grant back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// When.
+    pub at: Revision,
+    /// Within which time.
+    pub within: Millis,
+    /// By whom and why.
+    pub note: Note,
 }
 
 /// A claim in its queues.
@@ -155,6 +194,54 @@ pub struct WaitRow {
     pub deadline: Millis,
     /// When it was queued; its place in every queue it stands in.
     pub queued_at: Revision,
+    /// What else is agreed.
+    pub terms: Terms,
+}
+
+/// A lock delay that runs: for destinations that cannot check tokens, names (of slots:
+/// the slot) stay closed for a while after a grant's expiry or revoke.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClosureRow {
+    /// Of the grant that ended.
+    pub token: Token,
+    /// Its names.
+    pub names: Vec<ResourceName>,
+    /// Its mode: only what conflicts with it is kept out.
+    pub mode: Mode,
+    /// Its slot: only that is closed to other slot holders.
+    pub slot: Option<u32>,
+    /// How long, from when each node applied the end of the grant.
+    pub delay: Millis,
+    /// When the grant ended.
+    pub since: Revision,
+}
+
+/// A resource that an administrator keeps closed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FrozenRow {
+    /// Shuts out every earlier holder at destinations, and names the freeze.
+    pub token: Token,
+    /// The resource.
+    pub name: ResourceName,
+    /// By whom and why.
+    pub note: Note,
+    /// When.
+    pub since: Revision,
+}
+
+/// A resource in use has another number of slots than its users named.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResizedRow {
+    /// Issued by the change.
+    pub token: Token,
+    /// The resource.
+    pub name: ResourceName,
+    /// How many slots it has, until nobody holds or awaits one.
+    pub slots: u32,
+    /// By whom and why.
+    pub note: Note,
+    /// When.
+    pub since: Revision,
 }
 
 /// The term of the last entry, for callers that only need that.

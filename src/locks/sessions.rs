@@ -9,7 +9,7 @@ use super::effect::{
 };
 use super::entry::Entry;
 use super::hash::Canon;
-use super::ids::{Millis, OwnerId, ResourceName, SessionId};
+use super::ids::{Millis, OwnerId, SessionId};
 use super::rows::{RowKey, SessionRow};
 use super::session::Session;
 use super::switches::Rule;
@@ -130,19 +130,12 @@ impl Entry<'_> {
     /// anybody is granted what they held, so that no token is spent on a waiter that
     /// ends in the same entry.
     fn end_sessions(&mut self, ended: &[SessionId], cause: EndCause) {
-        let mut freed = BTreeSet::new();
         for session in ended {
-            self.end_session(*session, cause, &mut freed);
+            self.end_session(*session, cause);
         }
-        self.settle(freed);
     }
 
-    fn end_session(
-        &mut self,
-        session: SessionId,
-        cause: EndCause,
-        freed: &mut BTreeSet<ResourceName>,
-    ) {
+    fn end_session(&mut self, session: SessionId, cause: EndCause) {
         let live = &self.table.sessions[&session];
         let requests: Vec<_> = live.waits.iter().copied().collect();
         let tokens: Vec<_> = live.grants.iter().copied().collect();
@@ -150,11 +143,11 @@ impl Entry<'_> {
         for request in requests {
             let wait = super::WaitId { session, request };
             if self.table.holds(Rule::DeadWaitersLeave) {
-                freed.extend(self.leave_queue(wait, LeaveCause::Session(cause)));
+                self.leave_queue(wait, LeaveCause::Session(cause));
             }
         }
         for token in tokens {
-            freed.extend(self.end_grant(token, GrantEndCause::Session(cause)).1);
+            self.end_grant(token, GrantEndCause::Session(cause));
         }
         for request in outcomes {
             self.touch(RowKey::Outcome(session, request));

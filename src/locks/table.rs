@@ -8,8 +8,9 @@ use super::effect::{Effects, Outcome};
 use super::entry::Entry;
 use super::hash::{RowHash, StateHash};
 use super::ids::{OwnerId, Position, ResourceName, SessionId, Token};
-use super::rows::{GrantRow, MetaRow, Row, RowKey, WaitRow};
+use super::rows::{ClosureRow, FrozenRow, GrantRow, MetaRow, ResizedRow, Row, RowKey, WaitRow};
 use super::session::Session;
+use super::slots::Slots;
 use super::switches::{Rule, Switches};
 
 /// The replicated state machine: sessions, grants, waits and the one token
@@ -31,9 +32,17 @@ pub struct LockTable {
     pub(super) grants: BTreeMap<Token, GrantRow>,
     /// Claims in their queues.
     pub(super) waits: BTreeMap<WaitId, WaitRow>,
-    /// Resources that are held or waited for; no others. Rebuilt from grants and
-    /// waits, never stored.
+    /// Lock delays that run, by the token of the grant that ended.
+    pub(super) closures: BTreeMap<Token, ClosureRow>,
+    /// What administrators keep closed.
+    pub(super) frozen: BTreeMap<Token, FrozenRow>,
+    /// Resources in use with another number of slots than their users named.
+    pub(super) resized: BTreeMap<Token, ResizedRow>,
+    /// Resources of which anything of the above is known; no others. Rebuilt from it,
+    /// never stored.
     pub(super) resources: BTreeMap<ResourceName, Resource>,
+    /// Resources whose first waiters may be granted: left over for the next entry.
+    pub(super) unsettled: BTreeSet<ResourceName>,
     /// Over all rows, kept as they change.
     pub(super) hash: StateHash,
     pub(super) switches: Switches,
@@ -46,6 +55,36 @@ pub(super) struct Resource {
     pub holders: BTreeSet<Token>,
     /// In the order of the log, by the index at which each was queued. (I4)
     pub queue: BTreeMap<u64, WaitId>,
+    /// Slots that are held, or closed by a lock delay.
+    pub slots: Slots,
+    /// How many slots there are, while anybody holds or awaits one.
+    pub capacity: Option<Capacity>,
+    /// Lock delays that run. They never conflict with each other nor with holders.
+    pub closures: BTreeSet<Token>,
+    /// The freeze that keeps it closed.
+    pub frozen: Option<Token>,
+    /// The change of its number of slots that is in force.
+    pub resized: Option<Token>,
+}
+
+impl Resource {
+    /// Whether nothing is known of it any more.
+    pub fn is_idle(&self) -> bool {
+        self.holders.is_empty()
+            && self.queue.is_empty()
+            && self.closures.is_empty()
+            && self.frozen.is_none()
+            && self.capacity.is_none()
+    }
+}
+
+/// The number of slots that all users of a resource name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Capacity {
+    /// How many slots.
+    pub slots: u32,
+    /// How many hold or await one: with the last of them the number is forgotten.
+    pub users: u64,
 }
 
 impl Default for LockTable {
@@ -70,7 +109,11 @@ impl LockTable {
             owners: BTreeMap::new(),
             grants: BTreeMap::new(),
             waits: BTreeMap::new(),
+            closures: BTreeMap::new(),
+            frozen: BTreeMap::new(),
+            resized: BTreeMap::new(),
             resources: BTreeMap::new(),
+            unsettled: BTreeSet::new(),
             hash: StateHash::default(),
             switches: Switches::default(),
         }
@@ -83,6 +126,7 @@ impl LockTable {
     pub fn apply(&mut self, at: Position, command: &Command) -> Effects {
         let mut entry = Entry::begin(self, at);
         let outcome = entry.command(command);
+        entry.settle();
         entry.finish(outcome)
     }
 
@@ -92,7 +136,9 @@ impl LockTable {
     /// # Panics
     /// As [`LockTable::apply`].
     pub fn pass(&mut self, at: Position) -> Effects {
-        Entry::begin(self, at).finish(Ok(super::Done::Nothing))
+        let mut entry = Entry::begin(self, at);
+        entry.settle();
+        entry.finish(Ok(super::Done::Nothing))
     }
 
     /// The table with some rules switched off, for tests that show that they would
@@ -120,6 +166,9 @@ impl LockTable {
             }
             RowKey::Grant(token) => self.grants.get(&token).cloned().map(Row::Grant),
             RowKey::Wait(wait) => self.waits.get(&wait).cloned().map(Row::Wait),
+            RowKey::Closure(token) => self.closures.get(&token).cloned().map(Row::Closure),
+            RowKey::Frozen(token) => self.frozen.get(&token).cloned().map(Row::Frozen),
+            RowKey::Resized(token) => self.resized.get(&token).cloned().map(Row::Resized),
         }
     }
 

@@ -2,11 +2,14 @@
 
 use std::ops::Bound;
 
+use super::claim::Phase;
 use super::command::{Labels, Limits, WaitId};
-use super::effect::Outcome;
+use super::effect::{Outcome, Timer};
 use super::hash::StateHash;
-use super::ids::{ClusterId, Fence, OwnerId, Position, ResourceName, Revision, SessionId, Token};
-use super::rows::{GrantRow, SessionRow, WaitRow};
+use super::ids::{
+    ClusterId, Fence, Millis, OwnerId, Position, ResourceName, Revision, SessionId, Token,
+};
+use super::rows::{ClosureRow, FrozenRow, GrantRow, ResizedRow, SessionRow, WaitRow};
 use super::table::{LockTable, Resource};
 
 /// A resource as it is held and waited for.
@@ -34,6 +37,32 @@ impl<'t> ResourceView<'t> {
     /// How many wait.
     pub fn waiting(&self) -> usize {
         self.resource.queue.len()
+    }
+
+    /// How many stand before a wait in this queue.
+    pub fn ahead(&self, wait: &WaitRow) -> usize {
+        self.resource.queue.range(..wait.queued_at.index).count()
+    }
+
+    /// Lock delays that run on it.
+    pub fn closures(&self) -> impl Iterator<Item = &'t ClosureRow> + use<'t> {
+        let table = self.table;
+        self.resource.closures.iter().map(|token| &table.closures[token])
+    }
+
+    /// The freeze that keeps it closed.
+    pub fn frozen(&self) -> Option<&'t FrozenRow> {
+        self.resource.frozen.map(|token| &self.table.frozen[&token])
+    }
+
+    /// How many slots it has, while anybody holds or awaits one.
+    pub fn slots(&self) -> Option<u32> {
+        self.resource.capacity.map(|capacity| capacity.slots)
+    }
+
+    /// The change of its number of slots that is in force.
+    pub fn resized(&self) -> Option<&'t ResizedRow> {
+        self.resource.resized.map(|token| &self.table.resized[&token])
     }
 }
 
@@ -119,7 +148,7 @@ impl LockTable {
         self.grants.get(&token)
     }
 
-    /// Whether this grant is live on this resource, for `CheckToken`.
+    /// The grant, if it is live on this resource; active or not.
     pub fn live_grant_on(&self, name: &ResourceName, token: Token) -> Option<&GrantRow> {
         self.grant(token).filter(|grant| grant.names.contains(name))
     }
@@ -129,9 +158,16 @@ impl LockTable {
         self.waits.get(&wait)
     }
 
-    /// All claims in their queues.
-    pub fn all_waits(&self) -> impl Iterator<Item = &WaitRow> {
-        self.waits.values()
+    /// All that runs by time beside sessions, with its whole length.
+    pub fn timers(&self) -> impl Iterator<Item = (Timer, Millis)> {
+        let waits = self.waits.values().map(|w| (Timer::Wait(w.wait), w.deadline));
+        let barriers = self.grants.values().filter_map(|grant| match grant.phase {
+            Phase::Active => None,
+            Phase::Barrier { deadline } => Some((Timer::Barrier(grant.token), deadline)),
+        });
+        let closures = self.closures.values().map(|c| (Timer::Closure(c.token), c.delay));
+        let left = (!self.unsettled.is_empty()).then_some((Timer::Settle, Millis(0)));
+        waits.chain(barriers).chain(closures).chain(left)
     }
 
     /// A resource, if it is held or waited for.
@@ -174,7 +210,7 @@ impl LockTable {
     /// The fence that travels with writes under a grant.
     pub fn fence(&self, grant: &GrantRow, resource: &ResourceName) -> Option<Fence> {
         let (token, floor) = (grant.token, grant.floor);
-        let resource = resource.clone();
-        Some(Fence { cluster: self.meta.cluster?, resource, slot: None, token, floor })
+        let (resource, slot) = (resource.clone(), grant.slot);
+        Some(Fence { cluster: self.meta.cluster?, resource, slot, token, floor })
     }
 }

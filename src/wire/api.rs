@@ -2,14 +2,11 @@
 
 use super::v1;
 use crate::locks::{
-    ANSWERED_MAX, Claim, GrantRow, Header, Invalid, LABELS_MAX, Labels, LockTable, Millis, Mode,
-    OwnerId, RequestId, ResourceName, ResourceView, Revision, SessionId, Token, WAIT_MAX, Wait,
+    ANSWERED_MAX, Claim, Handoff, Header, Invalid, LABELS_MAX, Labels, Millis, Mode,
+    NAMES_PER_CLAIM_MAX, Note, OwnerId, RequestId, ResourceName, SLOTS_MAX, SessionId, Terms,
+    Token, Value, WAIT_MAX, Wait,
 };
 
-/// How many waiters a [`v1::ResourceView`] lists.
-pub const WAITERS_LISTED_MAX: usize = 100;
-/// How many it lists where it is one of [`LIST_MAX`]: nothing is applied meanwhile.
-pub const WAITERS_IN_LISTS_MAX: usize = 10;
 /// Longest list that one call answers.
 pub const LIST_MAX: usize = 1_000;
 const LIST_DEFAULT: usize = 100;
@@ -79,17 +76,65 @@ pub fn labels_in(labels: Labels) -> Result<Labels, Invalid> {
 /// Checks what an acquire asks for.
 ///
 /// # Errors
-/// `resource`, `mode` or `wait_ms`.
+/// `resource`, `more`, `mode`, `slots`, `wait_ms`, `lock_delay_ms`, `barrier_ms` or
+/// `value`.
 pub fn claim_in(request: &v1::AcquireRequest) -> Result<(Claim, Wait), Invalid> {
     let mode = match v1::Mode::try_from(request.mode) {
         Ok(v1::Mode::Unspecified | v1::Mode::Exclusive) => Mode::Exclusive,
+        Ok(v1::Mode::Shared) => Mode::Shared,
+        Ok(v1::Mode::Slots) => Mode::Slots { of: request.slots },
         Err(_) => return Err(Invalid { field: "mode", bound: "one that this version knows" }),
     };
+    if request.slots != 0 && mode.slots().is_none() {
+        return Err(Invalid { field: "slots", bound: "0 unless mode is MODE_SLOTS" });
+    }
     if request.wait_ms > WAIT_MAX.0 {
         return Err(Invalid { field: "wait_ms", bound: "0 to 86400000" });
     }
     let wait = if request.wait_ms == 0 { Wait::Try } else { Wait::UpTo(Millis(request.wait_ms)) };
-    Ok((Claim { names: vec![ResourceName::new(&request.resource)?], mode }, wait))
+    let handoff = match request.barrier_ms {
+        0 => Handoff::Plain,
+        barrier => Handoff::Strict { barrier: Millis(barrier) },
+    };
+    let lock_delay = Millis(request.lock_delay_ms);
+    let terms = Terms { lock_delay, handoff, value: Value::new(&request.value)? };
+    if request.more.len() >= NAMES_PER_CLAIM_MAX {
+        return Err(Invalid { field: "more", bound: "at most 63 names" });
+    }
+    let names = std::iter::once(&request.resource).chain(&request.more);
+    let names = names.map(|name| ResourceName::new(name)).collect::<Result<_, _>>()?;
+    Ok((Claim::new(names, mode, terms)?, wait))
+}
+
+/// Checks who does something by hand and why.
+///
+/// # Errors
+/// `actor` or `reason`.
+pub fn note_in(note: Option<v1::Note>) -> Result<Note, Invalid> {
+    let note = note.unwrap_or_default();
+    Note::new(&note.actor, &note.reason)
+}
+
+/// Checks a number of slots.
+///
+/// # Errors
+/// `slots` outside 1 to 65,536.
+pub const fn slots_in(slots: u32) -> Result<u32, Invalid> {
+    match slots {
+        1..=SLOTS_MAX => Ok(slots),
+        _ => Err(Invalid { field: "slots", bound: "1 to 65536" }),
+    }
+}
+
+/// Checks within which time a grant should be given back.
+///
+/// # Errors
+/// `within_ms` outside 1 ms to a day.
+pub const fn within_in(within_ms: u64) -> Result<Millis, Invalid> {
+    match within_ms {
+        1..=86_400_000 => Ok(Millis(within_ms)),
+        _ => Err(Invalid { field: "within_ms", bound: "1 to 86400000" }),
+    }
 }
 
 /// The length of a list: 0 means 100.
@@ -101,49 +146,6 @@ pub fn limit_in(limit: u32) -> Result<usize, Invalid> {
         0 => Ok(LIST_DEFAULT),
         limit if limit <= LIST_MAX => Ok(limit),
         _ => Err(Invalid { field: "limit", bound: "0 to 1000" }),
-    }
-}
-
-/// A revision.
-pub const fn revision_out(at: Revision) -> v1::Revision {
-    v1::Revision { index: at.index, ordinal: at.ordinal }
-}
-
-const fn mode_out(mode: Mode) -> i32 {
-    match mode {
-        Mode::Exclusive => v1::Mode::Exclusive as i32,
-    }
-}
-
-/// A grant on one of its resources, with the labels of its holder.
-pub fn grant_out(table: &LockTable, grant: &GrantRow, resource: &ResourceName) -> v1::Grant {
-    v1::Grant {
-        resource: resource.to_string(),
-        token: grant.token.get(),
-        floor: grant.floor.get(),
-        mode: mode_out(grant.mode),
-        phase: v1::Phase::Active as i32,
-        session: grant.wait.session.0,
-        request: grant.wait.request.get(),
-        granted_at: Some(revision_out(grant.granted_at)),
-        labels: table.labels(grant.wait.session).cloned().unwrap_or_default(),
-    }
-}
-
-/// A resource with its holders and first waiters, as many as `listed`.
-pub fn resource_out(table: &LockTable, view: &ResourceView<'_>, listed: usize) -> v1::ResourceView {
-    let waiter = |wait: &crate::locks::WaitRow| v1::Waiter {
-        session: wait.wait.session.0,
-        request: wait.wait.request.get(),
-        mode: mode_out(wait.mode),
-        queued_at: Some(revision_out(wait.queued_at)),
-        labels: table.labels(wait.wait.session).cloned().unwrap_or_default(),
-    };
-    v1::ResourceView {
-        resource: view.name.to_string(),
-        holders: view.holders().map(|grant| grant_out(table, grant, view.name)).collect(),
-        waiters: view.waiters().take(listed).map(waiter).collect(),
-        waiting: view.waiting() as u64,
     }
 }
 

@@ -8,6 +8,7 @@ impl From<&Fence> for v1::Fence {
         Self {
             cluster_id: fence.cluster.as_bytes().to_vec().into(),
             resource: fence.resource.as_str().to_owned(),
+            slot: fence.slot,
             token: fence.token.get(),
             floor: fence.floor.get(),
         }
@@ -26,7 +27,7 @@ impl TryFrom<v1::Fence> for Fence {
         Ok(Self {
             cluster: ClusterId::from_slice(&wire.cluster_id)?,
             resource: ResourceName::new(&wire.resource)?,
-            slot: None,
+            slot: wire.slot,
             token,
             floor,
         })
@@ -42,7 +43,7 @@ mod tests {
         let fence = Fence {
             cluster: ClusterId::new([7; 16]),
             resource: ResourceName::new("job/7").expect("a good name"),
-            slot: None,
+            slot: Some(0),
             token: Token::new(9).expect("a good token"),
             floor: Token::new(9).expect("a good token"),
         };

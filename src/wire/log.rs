@@ -5,10 +5,14 @@ use bytes::Bytes;
 use prost::Message;
 use thiserror::Error;
 
+use super::fields::{
+    header_in, header_out, limits_in, limits_out, mode_in, names_in, names_out, note_in, note_out,
+    owner_out, terms_in, terms_out, tokens_in, tokens_out, wait_id_in, wait_in, wait_out,
+};
 use super::storage as stored;
 use crate::locks::{
-    Bootstrap, Claim, ClusterId, Command, Header, Invalid, Limits, Millis, Mode, Overdue, OwnerId,
-    RequestId, ResourceName, SessionId, Token, Wait, WaitId,
+    Bootstrap, Claim, ClusterId, Command, Header, Invalid, Millis, Overdue, OwnerId, RequestId,
+    ResourceName, SessionId, Token, Value, Wait, WaitId,
 };
 
 /// Stored bytes that this version cannot read.
@@ -57,20 +61,12 @@ pub fn encode_command(command: &Command) -> Bytes {
         Command::MarkSeen { sessions } => {
             Kind::MarkSeen(stored::MarkSeen { sessions: sessions.iter().map(|s| s.0).collect() })
         }
-        Command::Acquire { header, claim, wait } => Kind::Acquire(stored::Acquire {
-            header: Some(header_out(header)),
-            names: names_out(&claim.names),
-            mode: mode_out(claim.mode),
-            wait_ms: wait_out(*wait),
-        }),
+        Command::Acquire { header, claim, wait } => {
+            Kind::Acquire(acquire_out(header, claim, *wait))
+        }
         Command::Cancel { header, target } => {
             Kind::Cancel(stored::Cancel { header: Some(header_out(header)), target: target.get() })
         }
-        Command::Release { header, resource, token } => Kind::Release(stored::Release {
-            header: Some(header_out(header)),
-            resource: resource.to_string(),
-            token: token.get(),
-        }),
         Command::ExpireSessions { sessions } => {
             let overdue = |o: &Overdue| stored::Overdue { session: o.session.0, seen: o.seen };
             let sessions = sessions.iter().map(overdue).collect();
@@ -80,8 +76,77 @@ pub fn encode_command(command: &Command) -> Bytes {
             let id = |w: &WaitId| stored::WaitId { session: w.session.0, request: w.request.get() };
             Kind::ExpireWaits(stored::ExpireWaits { waits: waits.iter().map(id).collect() })
         }
+        Command::ExpireBarriers { tokens } => Kind::ExpireBarriers(tokens_out(tokens)),
+        Command::EndClosures { tokens } => Kind::EndClosures(tokens_out(tokens)),
+        Command::Settle => Kind::Settle(stored::Settle {}),
+        Command::Confirm { .. } | Command::SetValue { .. } | Command::Release { .. } => {
+            encode_of_holder(command)
+        }
+        Command::Revoke { .. }
+        | Command::Freeze { .. }
+        | Command::Thaw { .. }
+        | Command::Resize { .. }
+        | Command::AskRelease { .. } => encode_of_administrator(command),
     };
     stored::Command { command: Some(kind) }.encode_to_vec().into()
+}
+
+/// What a holder does with its grant.
+fn encode_of_holder(command: &Command) -> stored::command::Command {
+    use stored::command::Command as Kind;
+    match command {
+        Command::Confirm { header, resource, token } => Kind::Confirm(stored::Confirm {
+            header: Some(header_out(header)),
+            resource: resource.to_string(),
+            token: token.get(),
+        }),
+        Command::SetValue { header, resource, token, value } => Kind::SetValue(stored::SetValue {
+            header: Some(header_out(header)),
+            resource: resource.to_string(),
+            token: token.get(),
+            value: Bytes::copy_from_slice(value.as_bytes()),
+        }),
+        Command::Release { header, resource, token } => Kind::Release(stored::Release {
+            header: Some(header_out(header)),
+            resource: resource.to_string(),
+            token: token.get(),
+        }),
+        other => unreachable!("not what a holder does: {other:?}"),
+    }
+}
+
+fn encode_of_administrator(command: &Command) -> stored::command::Command {
+    use stored::command::Command as Kind;
+    match command {
+        Command::Revoke { resource, token, note } => Kind::Revoke(stored::Revoke {
+            resource: resource.to_string(),
+            token: token.get(),
+            note: Some(note_out(note)),
+        }),
+        Command::Freeze { resource, note } => Kind::Freeze(stored::Freeze {
+            resource: resource.to_string(),
+            note: Some(note_out(note)),
+        }),
+        Command::Thaw { resource, token, note } => Kind::Thaw(stored::Thaw {
+            resource: resource.to_string(),
+            token: token.get(),
+            note: Some(note_out(note)),
+        }),
+        Command::Resize { resource, slots, note } => Kind::Resize(stored::Resize {
+            resource: resource.to_string(),
+            slots: *slots,
+            note: Some(note_out(note)),
+        }),
+        Command::AskRelease { resource, token, within, note } => {
+            Kind::AskRelease(stored::AskRelease {
+                resource: resource.to_string(),
+                token: token.get(),
+                within_ms: within.0,
+                note: Some(note_out(note)),
+            })
+        }
+        other => unreachable!("not what an administrator does: {other:?}"),
+    }
 }
 
 /// A command from its stored form.
@@ -112,19 +177,10 @@ pub fn decode_command(bytes: Bytes) -> Result<Command, Unreadable> {
         Kind::MarkSeen(m) => {
             Command::MarkSeen { sessions: m.sessions.into_iter().map(SessionId).collect() }
         }
-        Kind::Acquire(a) => Command::Acquire {
-            header: header_in(a.header)?,
-            claim: Claim { names: names_in(&a.names)?, mode: mode_in(a.mode)? },
-            wait: wait_in(a.wait_ms),
-        },
+        Kind::Acquire(a) => acquire_in(a)?,
         Kind::Cancel(c) => {
             Command::Cancel { header: header_in(c.header)?, target: RequestId::new(c.target)? }
         }
-        Kind::Release(r) => Command::Release {
-            header: header_in(r.header)?,
-            resource: ResourceName::new(&r.resource)?,
-            token: Token::new(r.token)?,
-        },
         Kind::ExpireSessions(e) => {
             let overdue =
                 |o: &stored::Overdue| Overdue { session: SessionId(o.session), seen: o.seen };
@@ -133,87 +189,90 @@ pub fn decode_command(bytes: Bytes) -> Result<Command, Unreadable> {
         Kind::ExpireWaits(e) => Command::ExpireWaits {
             waits: e.waits.iter().map(wait_id_in).collect::<Result<_, _>>()?,
         },
+        Kind::ExpireBarriers(e) => Command::ExpireBarriers { tokens: tokens_in(&e)? },
+        Kind::EndClosures(e) => Command::EndClosures { tokens: tokens_in(&e)? },
+        Kind::Settle(_) => Command::Settle,
+        kind @ (Kind::Confirm(_) | Kind::SetValue(_) | Kind::Release(_)) => decode_of_holder(kind)?,
+        kind @ (Kind::Revoke(_)
+        | Kind::Freeze(_)
+        | Kind::Thaw(_)
+        | Kind::Resize(_)
+        | Kind::AskRelease(_)) => decode_of_administrator(kind)?,
     })
 }
 
-fn owner_out(owner: OwnerId) -> Bytes {
-    Bytes::copy_from_slice(owner.as_bytes())
-}
-
-fn header_out(header: &Header) -> stored::Header {
-    stored::Header {
-        owner_id: owner_out(header.owner),
-        session: header.session.0,
-        request_id: header.id.get(),
-        oldest_outstanding: header.oldest_outstanding.get(),
-        answered: header.answered.iter().map(|id| id.get()).collect(),
-    }
-}
-
-fn header_in(header: Option<stored::Header>) -> Result<Header, Unreadable> {
-    let header = header.ok_or(Unreadable::Unknown { what: "request header" })?;
-    Ok(Header {
-        owner: OwnerId::from_slice(&header.owner_id)?,
-        session: SessionId(header.session),
-        id: RequestId::new(header.request_id)?,
-        oldest_outstanding: RequestId::new(header.oldest_outstanding)?,
-        answered: header.answered.into_iter().map(RequestId::new).collect::<Result<_, _>>()?,
+fn decode_of_holder(kind: stored::command::Command) -> Result<Command, Unreadable> {
+    use stored::command::Command as Kind;
+    Ok(match kind {
+        Kind::Confirm(c) => Command::Confirm {
+            header: header_in(c.header)?,
+            resource: ResourceName::new(&c.resource)?,
+            token: Token::new(c.token)?,
+        },
+        Kind::SetValue(v) => Command::SetValue {
+            header: header_in(v.header)?,
+            resource: ResourceName::new(&v.resource)?,
+            token: Token::new(v.token)?,
+            value: Value::new(&v.value)?,
+        },
+        Kind::Release(r) => Command::Release {
+            header: header_in(r.header)?,
+            resource: ResourceName::new(&r.resource)?,
+            token: Token::new(r.token)?,
+        },
+        other => unreachable!("not what a holder does: {other:?}"),
     })
 }
 
-fn wait_id_in(wait: &stored::WaitId) -> Result<WaitId, Invalid> {
-    Ok(WaitId { session: SessionId(wait.session), request: RequestId::new(wait.request)? })
+fn decode_of_administrator(kind: stored::command::Command) -> Result<Command, Unreadable> {
+    use stored::command::Command as Kind;
+    Ok(match kind {
+        Kind::Revoke(r) => Command::Revoke {
+            resource: ResourceName::new(&r.resource)?,
+            token: Token::new(r.token)?,
+            note: note_in(r.note),
+        },
+        Kind::Freeze(f) => {
+            Command::Freeze { resource: ResourceName::new(&f.resource)?, note: note_in(f.note) }
+        }
+        Kind::Thaw(t) => Command::Thaw {
+            resource: ResourceName::new(&t.resource)?,
+            token: Token::new(t.token)?,
+            note: note_in(t.note),
+        },
+        Kind::Resize(r) => Command::Resize {
+            resource: ResourceName::new(&r.resource)?,
+            slots: r.slots,
+            note: note_in(r.note),
+        },
+        Kind::AskRelease(a) => Command::AskRelease {
+            resource: ResourceName::new(&a.resource)?,
+            token: Token::new(a.token)?,
+            within: Millis(a.within_ms),
+            note: note_in(a.note),
+        },
+        other => unreachable!("not what an administrator does: {other:?}"),
+    })
 }
 
-/// 0 stands for a try.
-fn wait_out(wait: Wait) -> u64 {
-    match wait {
-        Wait::Try => 0,
-        Wait::UpTo(deadline) => deadline.0,
+fn acquire_out(header: &Header, claim: &Claim, wait: Wait) -> stored::Acquire {
+    let (lock_delay_ms, barrier_ms, value) = terms_out(&claim.terms);
+    stored::Acquire {
+        header: Some(header_out(header)),
+        names: names_out(&claim.names),
+        mode: claim.mode.code(),
+        wait_ms: wait_out(wait),
+        lock_delay_ms,
+        barrier_ms,
+        value,
     }
 }
 
-fn wait_in(wait_ms: u64) -> Wait {
-    if wait_ms == 0 { Wait::Try } else { Wait::UpTo(Millis(wait_ms)) }
-}
-
-pub(super) fn names_out(names: &[ResourceName]) -> Vec<String> {
-    names.iter().map(ToString::to_string).collect()
-}
-
-pub(super) fn names_in(names: &[String]) -> Result<Vec<ResourceName>, Invalid> {
-    names.iter().map(|name| ResourceName::new(name)).collect()
-}
-
-pub(super) const fn mode_out(mode: Mode) -> u32 {
-    match mode {
-        Mode::Exclusive => 1,
-    }
-}
-
-pub(super) const fn mode_in(mode: u32) -> Result<Mode, Unreadable> {
-    match mode {
-        1 => Ok(Mode::Exclusive),
-        _ => Err(Unreadable::Unknown { what: "mode" }),
-    }
-}
-
-pub(super) fn limits_out(limits: &Limits) -> stored::Limits {
-    stored::Limits {
-        ttl_min_ms: limits.ttl_min.0,
-        ttl_max_ms: limits.ttl_max.0,
-        sessions_max: limits.sessions_max,
-        places_per_session_max: limits.places_per_session_max,
-        waiters_per_resource_max: limits.waiters_per_resource_max,
-    }
-}
-
-pub(super) fn limits_in(limits: stored::Limits) -> Limits {
-    Limits {
-        ttl_min: Millis(limits.ttl_min_ms),
-        ttl_max: Millis(limits.ttl_max_ms),
-        sessions_max: limits.sessions_max,
-        places_per_session_max: limits.places_per_session_max,
-        waiters_per_resource_max: limits.waiters_per_resource_max,
-    }
+fn acquire_in(a: stored::Acquire) -> Result<Command, Unreadable> {
+    let claim = Claim {
+        names: names_in(&a.names)?,
+        mode: mode_in(a.mode)?,
+        terms: terms_in(a.lock_delay_ms, a.barrier_ms, &a.value)?,
+    };
+    Ok(Command::Acquire { header: header_in(a.header)?, claim, wait: wait_in(a.wait_ms) })
 }

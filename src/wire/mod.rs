@@ -2,12 +2,20 @@
 
 #[cfg(feature = "server")]
 pub mod api;
+#[cfg(feature = "server")]
+pub mod events;
 mod fence;
 #[cfg(feature = "server")]
+mod fields;
+#[cfg(feature = "server")]
 pub mod log;
+#[cfg(feature = "server")]
+mod outcome;
 pub mod reason;
 #[cfg(feature = "server")]
 pub mod rows;
+#[cfg(feature = "server")]
+pub mod views;
 
 pub use reason::{Reason, Told};
 

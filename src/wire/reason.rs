@@ -39,6 +39,16 @@ pub mod key {
     pub const MARK: &str = "mark";
     /// The limit that is reached.
     pub const LIMIT: &str = "limit";
+    /// How a grant is held: `exclusive`, `shared`, `slots(n)`.
+    pub const MODE: &str = "mode";
+    /// How far a grant has come: `active` or `barrier`.
+    pub const PHASE: &str = "phase";
+    /// How many slots the resource is in use with.
+    pub const SLOTS: &str = "slots";
+    /// The sessions of a cycle of waits, with commas between them.
+    pub const SESSIONS: &str = "sessions";
+    /// What each of them waits for, one a line.
+    pub const RESOURCES: &str = "resources";
 }
 
 /// What a refusal says about the request id it answers.

@@ -4,12 +4,16 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
 
-use super::log::{Unreadable, limits_in, limits_out, mode_in, mode_out, names_in, names_out};
+use super::fields::{
+    limits_in, limits_out, mode_in, names_in, names_out, note_in, note_out, terms_in, terms_out,
+};
+use super::log::Unreadable;
+use super::outcome::{outcome_in, outcome_out};
 use super::storage::{self as stored, row::Row as Kind};
 use crate::locks::{
-    ClusterId, Done, GrantRow, Invalid, Limit, MetaRow, Millis, Outcome, OutcomeRow, OwnerId,
-    Position, Refusal, RequestId, ResourceName, Revision, Row, RowKey, SessionId, SessionRow, Term,
-    Token, WaitId, WaitRow, WindowRow,
+    Asked, ClosureRow, ClusterId, FrozenRow, GrantRow, Invalid, MetaRow, Millis, OutcomeRow,
+    OwnerId, Phase, Position, RequestId, ResizedRow, ResourceName, Revision, Row, RowKey,
+    SessionId, SessionRow, Term, Token, Value, WaitId, WaitRow, WindowRow,
 };
 
 /// A row's key as stored.
@@ -22,6 +26,9 @@ pub fn encode_key(key: RowKey) -> Bytes {
         RowKey::Outcome(id, request) => (4, Some(id.0), Some(request.get())),
         RowKey::Grant(token) => (5, Some(token.get()), None),
         RowKey::Wait(wait) => (6, Some(wait.session.0), Some(wait.request.get())),
+        RowKey::Closure(token) => (7, Some(token.get()), None),
+        RowKey::Frozen(token) => (8, Some(token.get()), None),
+        RowKey::Resized(token) => (9, Some(token.get()), None),
     };
     bytes.put_u8(kind);
     for number in first.into_iter().chain(second) {
@@ -55,25 +62,31 @@ pub fn encode_row(row: &Row) -> Bytes {
             fingerprint: row.fingerprint.unwrap_or(0),
             outcome: Some(outcome_out(&row.outcome)),
         }),
-        Row::Grant(row) => Kind::Grant(stored::GrantRow {
+        Row::Grant(row) => Kind::Grant(grant_out(row)),
+        Row::Wait(row) => Kind::Wait(wait_out(row)),
+        Row::Closure(row) => Kind::Closure(stored::ClosureRow {
             token: row.token.get(),
-            floor: row.floor.get(),
-            session: row.wait.session.0,
-            request: row.wait.request.get(),
             names: names_out(&row.names),
-            mode: mode_out(row.mode),
-            index: row.granted_at.index,
-            ordinal: row.granted_at.ordinal,
+            mode: row.mode.code(),
+            slot: row.slot,
+            delay_ms: row.delay.0,
+            index: row.since.index,
+            ordinal: row.since.ordinal,
         }),
-        Row::Wait(row) => Kind::Wait(stored::WaitRow {
-            session: row.wait.session.0,
-            request: row.wait.request.get(),
-            fingerprint: row.fingerprint,
-            names: names_out(&row.names),
-            mode: mode_out(row.mode),
-            wait_ms: row.deadline.0,
-            index: row.queued_at.index,
-            ordinal: row.queued_at.ordinal,
+        Row::Frozen(row) => Kind::Frozen(stored::FrozenRow {
+            token: row.token.get(),
+            name: row.name.to_string(),
+            note: Some(note_out(&row.note)),
+            index: row.since.index,
+            ordinal: row.since.ordinal,
+        }),
+        Row::Resized(row) => Kind::Resized(stored::ResizedRow {
+            token: row.token.get(),
+            name: row.name.to_string(),
+            slots: row.slots,
+            note: Some(note_out(&row.note)),
+            index: row.since.index,
+            ordinal: row.since.ordinal,
         }),
     };
     stored::Row { row: Some(kind) }.encode_to_vec().into()
@@ -103,23 +116,119 @@ pub fn decode_row(bytes: Bytes) -> Result<Row, Unreadable> {
             fingerprint: (row.fingerprint != 0).then_some(row.fingerprint),
             outcome: outcome_in(&row.outcome.unwrap_or_default())?,
         }),
-        Kind::Grant(row) => Row::Grant(GrantRow {
+        Kind::Grant(row) => Row::Grant(grant_in(row)?),
+        Kind::Wait(row) => Row::Wait(wait_in(row)?),
+        Kind::Closure(row) => Row::Closure(ClosureRow {
             token: Token::new(row.token)?,
-            floor: Token::new(row.floor)?,
-            wait: wait_id(row.session, row.request)?,
             names: names_in(&row.names)?,
             mode: mode_in(row.mode)?,
-            granted_at: Revision { index: row.index, ordinal: row.ordinal },
+            slot: row.slot,
+            delay: Millis(row.delay_ms),
+            since: Revision { index: row.index, ordinal: row.ordinal },
         }),
-        Kind::Wait(row) => Row::Wait(WaitRow {
-            wait: wait_id(row.session, row.request)?,
-            fingerprint: row.fingerprint,
-            names: names_in(&row.names)?,
-            mode: mode_in(row.mode)?,
-            deadline: Millis(row.wait_ms),
-            queued_at: Revision { index: row.index, ordinal: row.ordinal },
+        Kind::Frozen(row) => Row::Frozen(FrozenRow {
+            token: Token::new(row.token)?,
+            name: ResourceName::new(&row.name)?,
+            note: note_in(row.note),
+            since: Revision { index: row.index, ordinal: row.ordinal },
+        }),
+        Kind::Resized(row) => Row::Resized(ResizedRow {
+            token: Token::new(row.token)?,
+            name: ResourceName::new(&row.name)?,
+            slots: row.slots,
+            note: note_in(row.note),
+            since: Revision { index: row.index, ordinal: row.ordinal },
         }),
     })
+}
+
+fn grant_out(row: &GrantRow) -> stored::GrantRow {
+    let asked = row.asked.as_ref().map(|asked| stored::Asked {
+        index: asked.at.index,
+        ordinal: asked.at.ordinal,
+        within_ms: asked.within.0,
+        note: Some(note_out(&asked.note)),
+    });
+    stored::GrantRow {
+        token: row.token.get(),
+        floor: row.floor.get(),
+        session: row.wait.session.0,
+        request: row.wait.request.get(),
+        names: names_out(&row.names),
+        mode: row.mode.code(),
+        index: row.granted_at.index,
+        ordinal: row.granted_at.ordinal,
+        slot: row.slot,
+        barrier_ms: barrier_out(row.phase),
+        lock_delay_ms: row.lock_delay.0,
+        value: Bytes::copy_from_slice(row.value.as_bytes()),
+        asked,
+    }
+}
+
+fn grant_in(row: stored::GrantRow) -> Result<GrantRow, Unreadable> {
+    let asked = row.asked.map(|asked| Asked {
+        at: Revision { index: asked.index, ordinal: asked.ordinal },
+        within: Millis(asked.within_ms),
+        note: note_in(asked.note),
+    });
+    Ok(GrantRow {
+        token: Token::new(row.token)?,
+        floor: Token::new(row.floor)?,
+        wait: wait_id(row.session, row.request)?,
+        names: names_in(&row.names)?,
+        mode: mode_in(row.mode)?,
+        granted_at: Revision { index: row.index, ordinal: row.ordinal },
+        slot: row.slot,
+        phase: phase_in(row.barrier_ms),
+        lock_delay: Millis(row.lock_delay_ms),
+        value: Value::new(&row.value)?,
+        asked,
+    })
+}
+
+fn wait_out(row: &WaitRow) -> stored::WaitRow {
+    let (lock_delay_ms, barrier_ms, value) = terms_out(&row.terms);
+    stored::WaitRow {
+        session: row.wait.session.0,
+        request: row.wait.request.get(),
+        fingerprint: row.fingerprint,
+        names: names_out(&row.names),
+        mode: row.mode.code(),
+        wait_ms: row.deadline.0,
+        index: row.queued_at.index,
+        ordinal: row.queued_at.ordinal,
+        lock_delay_ms,
+        barrier_ms,
+        value,
+    }
+}
+
+fn wait_in(row: stored::WaitRow) -> Result<WaitRow, Unreadable> {
+    Ok(WaitRow {
+        wait: wait_id(row.session, row.request)?,
+        fingerprint: row.fingerprint,
+        names: names_in(&row.names)?,
+        mode: mode_in(row.mode)?,
+        deadline: Millis(row.wait_ms),
+        queued_at: Revision { index: row.index, ordinal: row.ordinal },
+        terms: terms_in(row.lock_delay_ms, row.barrier_ms, &row.value)?,
+    })
+}
+
+/// 0 stands for an active grant.
+pub(super) const fn barrier_out(phase: Phase) -> u64 {
+    match phase {
+        Phase::Active => 0,
+        Phase::Barrier { deadline } => deadline.0,
+    }
+}
+
+pub(super) const fn phase_in(barrier_ms: u64) -> Phase {
+    match barrier_ms {
+        0 => Phase::Active,
+        deadline => Phase::Barrier { deadline: Millis(deadline) },
+    }
 }
 
 fn meta_out(row: &MetaRow) -> stored::MetaRow {
@@ -159,117 +268,4 @@ fn window_in(row: &stored::WindowRow) -> Result<WindowRow, Unreadable> {
 
 fn wait_id(session: u64, request: u64) -> Result<WaitId, Invalid> {
     Ok(WaitId { session: SessionId(session), request: RequestId::new(request)? })
-}
-
-/// The kinds are those of the state hash (`locks::hash`): 1 to 99 done, 101 up
-/// refused.
-fn outcome_out(outcome: &Outcome) -> stored::Outcome {
-    let kind = |kind| stored::Outcome { kind, ..stored::Outcome::default() };
-    let token = |n, token: Token| stored::Outcome { token: token.get(), ..kind(n) };
-    let number = |n, number| stored::Outcome { number, ..kind(n) };
-    let pair = |n, number, second| stored::Outcome { number, second, ..kind(n) };
-    match outcome {
-        Ok(Done::Nothing) => kind(1),
-        Ok(Done::Opened { session, ttl, created }) => {
-            let index = u64::from(*created);
-            stored::Outcome { index, ..pair(2, session.0, ttl.0) }
-        }
-        Ok(Done::Closed) => kind(3),
-        Ok(Done::TtlSet { ttl }) => number(4, ttl.0),
-        Ok(Done::Granted { token: t }) => token(5, *t),
-        Ok(Done::Queued { ahead }) => number(6, *ahead),
-        Ok(Done::Released { at }) => {
-            stored::Outcome { index: at.index, ordinal: at.ordinal, ..kind(7) }
-        }
-        Ok(Done::CancelledTarget) => kind(8),
-        Err(Refusal::SessionExpired) => kind(101),
-        Err(Refusal::SessionUnknown) => kind(102),
-        Err(Refusal::NotBootstrapped) => kind(103),
-        Err(Refusal::StaleRequest) => kind(104),
-        Err(Refusal::WindowFull) => kind(105),
-        Err(Refusal::RequestChanged) => kind(106),
-        Err(Refusal::Busy { holder, waiting }) => {
-            let token = holder.map_or(0, Token::get);
-            stored::Outcome { token, ..number(107, *waiting) }
-        }
-        Err(Refusal::AlreadyHeld { resource, token: t, mode }) => stored::Outcome {
-            name: resource.to_string(),
-            number: u64::from(mode_out(*mode)),
-            ..token(108, *t)
-        },
-        Err(Refusal::AlreadyWaiting { resource, request }) => {
-            stored::Outcome { name: resource.to_string(), ..number(109, request.get()) }
-        }
-        Err(Refusal::GrantEnded { token: t }) => token(110, *t),
-        Err(Refusal::Cancelled) => kind(111),
-        Err(Refusal::WaitTimeout) => kind(112),
-        Err(Refusal::NotHeld) => kind(113),
-        Err(Refusal::QueueFull { max }) => number(114, *max),
-        Err(Refusal::LimitReached { limit, max }) => pair(115, limit_out(*limit), *max),
-        Err(Refusal::TtlOutOfBounds { min, max }) => pair(116, min.0, max.0),
-    }
-}
-
-fn outcome_in(outcome: &stored::Outcome) -> Result<Outcome, Unreadable> {
-    let token = || Token::new(outcome.token);
-    let resource = || ResourceName::new(&outcome.name);
-    let at = Revision { index: outcome.index, ordinal: outcome.ordinal };
-    Ok(match outcome.kind {
-        1 => Ok(Done::Nothing),
-        2 => Ok(Done::Opened {
-            session: SessionId(outcome.number),
-            ttl: Millis(outcome.second),
-            created: outcome.index != 0,
-        }),
-        3 => Ok(Done::Closed),
-        4 => Ok(Done::TtlSet { ttl: Millis(outcome.number) }),
-        5 => Ok(Done::Granted { token: token()? }),
-        6 => Ok(Done::Queued { ahead: outcome.number }),
-        7 => Ok(Done::Released { at }),
-        8 => Ok(Done::CancelledTarget),
-        101 => Err(Refusal::SessionExpired),
-        102 => Err(Refusal::SessionUnknown),
-        103 => Err(Refusal::NotBootstrapped),
-        104 => Err(Refusal::StaleRequest),
-        105 => Err(Refusal::WindowFull),
-        106 => Err(Refusal::RequestChanged),
-        107 => Err(Refusal::Busy { holder: token().ok(), waiting: outcome.number }),
-        108 => Err(Refusal::AlreadyHeld {
-            resource: resource()?,
-            token: token()?,
-            mode: mode_in(u32::try_from(outcome.number).unwrap_or(0))?,
-        }),
-        109 => Err(Refusal::AlreadyWaiting {
-            resource: resource()?,
-            request: RequestId::new(outcome.number)?,
-        }),
-        110 => Err(Refusal::GrantEnded { token: token()? }),
-        111 => Err(Refusal::Cancelled),
-        112 => Err(Refusal::WaitTimeout),
-        113 => Err(Refusal::NotHeld),
-        114 => Err(Refusal::QueueFull { max: outcome.number }),
-        115 => Err(Refusal::LimitReached { limit: limit_in(outcome.number)?, max: outcome.second }),
-        116 => Err(Refusal::TtlOutOfBounds {
-            min: Millis(outcome.number),
-            max: Millis(outcome.second),
-        }),
-        _ => return Err(Unreadable::Unknown { what: "outcome" }),
-    })
-}
-
-const fn limit_out(limit: Limit) -> u64 {
-    match limit {
-        Limit::Sessions => 1,
-        Limit::PlacesPerSession => 2,
-        Limit::Tokens => 3,
-    }
-}
-
-const fn limit_in(limit: u64) -> Result<Limit, Unreadable> {
-    match limit {
-        1 => Ok(Limit::Sessions),
-        2 => Ok(Limit::PlacesPerSession),
-        3 => Ok(Limit::Tokens),
-        _ => Err(Unreadable::Unknown { what: "limit" }),
-    }
 }

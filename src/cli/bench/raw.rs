@@ -59,7 +59,7 @@ impl RawSession {
         };
         let mode = v1::Mode::Exclusive.into();
         let header = Some(header);
-        let message = v1::AcquireRequest { header, resource, mode, wait_ms: 0 };
+        let message = v1::AcquireRequest { header, resource, mode, ..Default::default() };
         LocksClient::new(channel.clone()).acquire(message).await?;
         Ok(())
     }
