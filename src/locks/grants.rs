@@ -216,8 +216,10 @@ impl Entry<'_> {
         }
         self.opened(&grant.names);
         let (wait, names) = (grant.wait, grant.names);
+        if cause != GrantEndCause::Released {
+            self.session_changed(wait, since); // who released it knows
+        }
         self.happened(Happened::GrantEnded { wait, names, slot, token, cause, delay });
-        self.session_changed(wait, since);
         since
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ringfence::locks::{
     Bootstrap, Change, Claim, ClusterId, Command, Done, Effects, Header, Limits, LockTable, Millis,
-    Mode, OwnerId, Position, RequestId, ResourceName, SessionId, Term, Token, Wait,
+    Mode, OwnerId, Position, RequestId, ResourceName, SessionId, Term, Terms, Token, Wait,
 };
 
 /// A table that applies one command an entry, in term 1.
@@ -84,7 +84,7 @@ impl Client {
         let names = names.iter().map(|name| resource(name)).collect();
         Command::Acquire {
             header: self.header(),
-            claim: Claim { names, mode: Mode::Exclusive },
+            claim: Claim::new(names, Mode::Exclusive, Terms::default()).expect("a good claim"),
             wait,
         }
     }
