@@ -194,7 +194,8 @@ pub fn same_queues(table: &Checked, model: &Naive) -> Result<(), String> {
     });
     let expected = names.into_iter().map(|name| {
         let holders = model.holders(name).into_iter().map(|g| g.token).collect();
-        let closures = model.closures_of(name).into_iter().map(|c| c.token).collect();
+        let mut closures: Vec<_> = model.closures_of(name).iter().map(|c| c.token).collect();
+        closures.sort();
         let frozen = model.freezes.iter().find(|f| f.name == *name).map(|f| f.token);
         let resized = model.resizes.iter().find(|r| r.name == *name).map(|r| r.token);
         (name, (holders, model.queue(name), closures), (frozen, model.slots(name), resized))

@@ -28,7 +28,8 @@
 //! `answered=2,4`, `owner=b` and `session=77` say otherwise; an administrator is called
 //! ops and gives no reason but for `by=` and `why=`. No entries are: `term 2`
 //! for those that follow, `restart` from the stored rows, `show facts`,
-//! `show requests a`, `show all`, and `repeat 100 …`, which tells only the last.
+//! `show requests a`, `show all`, and `repeat 100 …`, which tells only the last; `%` in
+//! it is the number of the time.
 
 #[path = "../checked/mod.rs"]
 mod checked;

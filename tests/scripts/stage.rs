@@ -74,8 +74,8 @@ impl Stage {
         let times = line.word("how often")?;
         let again = text.split_once(times).map_or("", |(_, command)| command).trim();
         let mut last = Vec::new();
-        for _ in 0..parse::number::<u32>(times)? {
-            last = self.perform_unchecked(again)?;
+        for time in 1..=parse::number::<u32>(times)? {
+            last = self.perform_unchecked(&again.replace('%', &time.to_string()))?;
         }
         Ok(last)
     }

@@ -31,11 +31,23 @@ pub fn entry(
     }
     let mut lines = vec![first];
     let others = effects.events.iter().filter(|event| !is_told(&effects.outcome, &event.what));
-    lines.extend(others.map(|event| format!("   {}", happened(names, &event.what))));
+    let others = others.map(|event| format!("   {}", happened(names, &event.what)));
+    lines.extend(in_short(others.collect(), "   "));
     if with_facts {
-        lines.extend(effects.facts.iter().map(|told| format!("   ! {}", fact(names, told))));
+        let facts = effects.facts.iter().map(|told| format!("   ! {}", fact(names, told)));
+        lines.extend(in_short(facts.collect(), "   ! "));
     }
     lines
+}
+
+/// The first two and the last of many.
+fn in_short(mut all: Vec<String>, indent: &str) -> Vec<String> {
+    const TOLD_MAX: usize = 20;
+    if all.len() > TOLD_MAX {
+        let left_out = format!("{indent}... {} more", all.len() - 3);
+        all.splice(2..all.len() - 1, [left_out]);
+    }
+    all
 }
 
 /// Everything live: sessions, then resources.
@@ -84,10 +96,10 @@ pub fn requests(names: &Names, session: SessionId, rows: &BTreeMap<RowKey, Row>)
 /// what else is known of it.
 fn queue(names: &Names, table: &LockTable, name: &ResourceName) -> String {
     let Some(resource) = table.resource(name) else { return format!("{name}: free") };
-    let holders: Vec<_> = resource.holders().map(|g| holder(names, g)).collect();
+    let holders = in_short(resource.holders().map(|g| holder(names, g)).collect(), "");
     let holders = if holders.is_empty() { "free".into() } else { holders.join("+") };
     let waiters = resource.waiters().map(|w| format!(" < {}", waiter(names, w)));
-    let waiters: String = waiters.collect();
+    let waiters = in_short(waiters.collect(), " < ").concat();
     format!("{name}: {holders}{waiters}{}", marks(&resource))
 }
 
