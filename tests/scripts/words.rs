@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringfence::locks::{
-    Effects, GrantRow, Happened, LockTable, Millis, Mode, Phase, ResourceName, ResourceView, Row,
-    RowKey, SessionId, WaitId, WaitRow,
+    Effects, Event, GrantRow, Happened, LockTable, Millis, Mode, Phase, ResourceName, ResourceView,
+    Row, RowKey, SessionId, WaitId, WaitRow,
 };
 
 use crate::happened::{fact, happened, is_told};
@@ -31,23 +31,30 @@ pub fn entry(
     }
     let mut lines = vec![first];
     let others = effects.events.iter().filter(|event| !is_told(&effects.outcome, &event.what));
-    let others = others.map(|event| format!("   {}", happened(names, &event.what)));
-    lines.extend(in_short(others.collect(), "   "));
+    let told = |event: &Event| format!("   {}", happened(names, &event.what));
+    lines.extend(in_short(others.collect(), "   ", told));
     if with_facts {
-        let facts = effects.facts.iter().map(|told| format!("   ! {}", fact(names, told)));
-        lines.extend(in_short(facts.collect(), "   ! "));
+        let told = |told| format!("   ! {}", fact(names, told));
+        lines.extend(in_short(effects.facts.iter().collect(), "   ! ", told));
     }
     lines
 }
 
-/// The first two and the last of many.
-fn in_short(mut all: Vec<String>, indent: &str) -> Vec<String> {
+/// Each as `told`, but of many only the first two and the last.
+fn in_short<T>(all: Vec<T>, indent: &str, told: impl Fn(T) -> String) -> Vec<String> {
     const TOLD_MAX: usize = 20;
-    if all.len() > TOLD_MAX {
-        let left_out = format!("{indent}... {} more", all.len() - 3);
-        all.splice(2..all.len() - 1, [left_out]);
+    let count = all.len();
+    let many = count > TOLD_MAX;
+    let mut lines = Vec::new();
+    for (n, one) in all.into_iter().enumerate() {
+        if many && n == 2 {
+            lines.push(format!("{indent}... {} more", count - 3));
+        }
+        if !many || n < 2 || n + 1 == count {
+            lines.push(told(one));
+        }
     }
-    all
+    lines
 }
 
 /// Everything live: sessions, then resources.
@@ -96,10 +103,10 @@ pub fn requests(names: &Names, session: SessionId, rows: &BTreeMap<RowKey, Row>)
 /// what else is known of it.
 fn queue(names: &Names, table: &LockTable, name: &ResourceName) -> String {
     let Some(resource) = table.resource(name) else { return format!("{name}: free") };
-    let holders = in_short(resource.holders().map(|g| holder(names, g)).collect(), "");
+    let holders = in_short(resource.holders().collect(), "", |g| holder(names, g));
     let holders = if holders.is_empty() { "free".into() } else { holders.join("+") };
-    let waiters = resource.waiters().map(|w| format!(" < {}", waiter(names, w)));
-    let waiters = in_short(waiters.collect(), " < ").concat();
+    let waiters = |w| format!(" < {}", waiter(names, w));
+    let waiters = in_short(resource.waiters().collect(), " < ", waiters).concat();
     format!("{name}: {holders}{waiters}{}", marks(&resource))
 }
 
