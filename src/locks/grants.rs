@@ -17,6 +17,7 @@ impl Entry<'_> {
     /// heads the queue. Every entry ends with it, after all who leave have left: so no
     /// token is spent on a waiter that ends in the same entry.
     pub(super) fn settle(&mut self) {
+        self.table.unsettled.extend(self.opened.iter().cloned());
         let mut room = GRANTS_PER_ENTRY_MAX;
         while room > 0
             && let Some(name) = self.table.unsettled.first().cloned()
@@ -34,7 +35,21 @@ impl Entry<'_> {
             let outcome = Ok(Done::Granted { token });
             self.record(wait.session, wait.request, Some(queued.fingerprint), outcome);
         }
+        self.note_whole_sets();
         self.tell_of_the_rest();
+    }
+
+    /// What is left over goes by the names of those who head the queues, whichever of them
+    /// opened: so a table made of the rows, which knows no more, grants in the same order.
+    fn note_whole_sets(&mut self) {
+        for name in std::mem::take(&mut self.opened) {
+            if self.table.unsettled.contains(&name)
+                && let Some(wait) = self.table.grantable_head(&name)
+            {
+                let names = self.table.waits[&wait].names.iter().cloned();
+                self.table.unsettled.extend(names);
+            }
+        }
     }
 
     /// Issues the next token. (I1)
@@ -216,8 +231,10 @@ impl Entry<'_> {
         }
         self.opened(&grant.names);
         let (wait, names) = (grant.wait, grant.names);
+        if cause != GrantEndCause::Released {
+            self.session_changed(wait, since); // who released it knows
+        }
         self.happened(Happened::GrantEnded { wait, names, slot, token, cause, delay });
-        self.session_changed(wait, since);
         since
     }
 
@@ -225,7 +242,7 @@ impl Entry<'_> {
     pub(super) fn opened(&mut self, names: &[ResourceName]) {
         for name in names {
             if self.table.resources.get(name).is_some_and(|r| !r.queue.is_empty()) {
-                self.table.unsettled.insert(name.clone());
+                self.opened.insert(name.clone());
             }
         }
     }

@@ -70,7 +70,8 @@ impl LockTable {
     /// The slot of the next grant, if the claim asks for one.
     pub(super) fn next_slot(&self, claim: &Claim) -> Option<u32> {
         claim.mode.slots()?;
-        Some(self.resources.get(&claim.names[0]).map_or(0, |r| r.slots.lowest_free()))
+        let known = claim.names.first().and_then(|name| self.resources.get(name));
+        Some(known.map_or(0, |r| r.slots.lowest_free()))
     }
 
     /// What destinations raise their marks to under a new grant: the lowest token among

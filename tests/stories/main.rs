@@ -4,7 +4,10 @@
 //! `cargo test --no-default-features --features switches --test stories`.
 
 mod authority;
+mod costs;
 mod counterexamples;
 mod deadlines;
+mod fences;
 mod leaks;
+mod modes;
 mod scenarios;
