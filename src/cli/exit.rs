@@ -110,11 +110,19 @@ impl From<ClientError> for Failure {
             ClientError::SessionExpired
             | ClientError::SessionClosed
             | ClientError::Lost { .. }
+            | ClientError::GrantEnded { .. }
             | ClientError::OtherProcess => Exit::Lost,
-            ClientError::Unreachable { .. } => Exit::Unreachable,
+            ClientError::Unreachable { .. } | ClientError::OutcomeUnknown { .. } => {
+                Exit::Unreachable
+            }
             ClientError::Refused { .. }
             | ClientError::AlreadyHeld { .. }
-            | ClientError::AlreadyWaiting => Exit::Refused,
+            | ClientError::AlreadyWaiting { .. }
+            | ClientError::Deadlock { .. }
+            | ClientError::CapacityMismatch { .. }
+            | ClientError::Frozen { .. }
+            | ClientError::Compacted
+            | ClientError::NotFound { .. } => Exit::Refused,
             ClientError::Invalid { .. } => Exit::Usage,
             ClientError::Malformed { .. } => Exit::Broken,
         };

@@ -10,13 +10,16 @@ use tokio::sync::{Semaphore, watch};
 
 use super::Shared;
 use super::deadline::LeaseClock;
+use super::handover::Asked;
 use super::holdings::{Holdings, Listed, Reading};
+use super::leaving::{Departures, Leaving};
 use super::network::lock;
 use super::renewals::Note;
+use super::state::{Loss, State};
 use super::window::{Header, RequestWindow};
-use super::{ClientError, operations};
+use super::{ClientError, holder, operations};
 use crate::clock::BootMoment;
-use crate::locks::{ClusterId, OwnerId, RequestId, Revision, SessionId, Token};
+use crate::locks::{ClusterId, OwnerId, RequestId, ResourceName, Revision, SessionId, Token};
 use crate::wire::v1;
 
 /// How many acquires of one session may be outstanding: well below what the
@@ -24,43 +27,6 @@ use crate::wire::v1;
 const ACQUIRES_MAX: usize = 400;
 /// How many sendings of renewals are remembered for their answers.
 const SENDINGS_MAX: usize = 256;
-
-/// What a session or a grant is to its owner. Section 3 of the contract.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
-    /// The owner may act.
-    Held,
-    /// The owner's own deadline has passed without an acknowledgement: it must not
-    /// act. A later renewal may bring it back, with the same token.
-    Suspended,
-    /// It is over for good.
-    Lost(Loss),
-}
-
-/// How it ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Loss {
-    /// The authority ended the session.
-    SessionExpired,
-    /// The application closed the session.
-    SessionClosed,
-    /// The authority ended the grant, not the session.
-    GrantEnded,
-    /// This process is a fork of the one that opened the session.
-    OtherProcess,
-}
-
-impl Loss {
-    /// As a call is told that comes too late.
-    pub(super) const fn error(self) -> ClientError {
-        match self {
-            Self::SessionExpired => ClientError::SessionExpired,
-            Self::SessionClosed => ClientError::SessionClosed,
-            Self::GrantEnded => ClientError::Lost { token: None },
-            Self::OtherProcess => ClientError::OtherProcess,
-        }
-    }
-}
 
 /// A session, as the authority answered its opening.
 #[derive(Debug, Clone, Copy)]
@@ -84,6 +50,8 @@ pub(super) struct Core {
     pub places: Arc<Semaphore>,
     /// Ttl changes are sent one at a time.
     pub ttl_turn: tokio::sync::Mutex<()>,
+    /// Names that are not to be asked for at once.
+    pub departures: Arc<Departures>,
     process: u32,
     runtime: Handle,
     inner: Mutex<Inner>,
@@ -137,6 +105,7 @@ impl Core {
             cluster: opened.cluster,
             places: Arc::new(Semaphore::new(ACQUIRES_MAX)),
             ttl_turn: tokio::sync::Mutex::new(()),
+            departures: Arc::default(),
             process: std::process::id(),
             runtime: Handle::current(),
             inner: Mutex::new(inner),
@@ -237,14 +206,43 @@ impl Core {
 
     /// Settles the acquire and takes in its grant in one step, so that no list can
     /// come in between and find the grant unawaited. False if it has ended.
-    pub fn granted(&self, id: RequestId, token: Token, granted_at: u64) -> bool {
+    pub fn granted(
+        &self,
+        id: RequestId,
+        token: Token,
+        granted_at: u64,
+        asked: Option<Asked>,
+    ) -> bool {
         let mut inner = lock(&self.inner);
         inner.window.settle(id);
-        inner.holdings.granted(token, granted_at)
+        inner.holdings.granted(token, granted_at, asked)
     }
 
+    /// The grant is given back, or the authority said that it is gone.
     pub fn forget(&self, token: Token) {
         lock(&self.inner).holdings.forget(token);
+        self.changed.send_replace(());
+    }
+
+    /// That the grant is asked back, as last heard.
+    pub fn asked(&self, token: Token) -> Option<Asked> {
+        lock(&self.inner).holdings.asked(token).cloned()
+    }
+
+    /// Something begins to end on these names.
+    pub fn leave(&self, names: Vec<ResourceName>) -> Leaving {
+        self.departures.begin(names)
+    }
+
+    /// Releases a grant in the background.
+    pub fn give_back(self: &Arc<Self>, names: Vec<ResourceName>, token: Token) {
+        let Some(resource) = names.first().cloned() else { return };
+        let leaving = self.leave(names);
+        let core = Arc::clone(self);
+        self.spawn(async move {
+            holder::give_back(core, resource, token).await;
+            drop(leaving);
+        });
     }
 
     // The ttl.
@@ -326,9 +324,9 @@ impl Core {
         }
         drop(guard);
         self.changed.send_replace(());
-        for Listed { token, resource, request } in orphans {
-            tracing::debug!(%resource, %token, %request, "releasing a grant that nobody awaits");
-            self.spawn(operations::give_back(Arc::clone(self), resource, token));
+        for Listed { token, names, request, .. } in orphans {
+            tracing::debug!(?names, %token, %request, "releasing a grant that nobody awaits");
+            self.give_back(names, token);
         }
         behind
     }

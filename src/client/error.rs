@@ -1,7 +1,7 @@
 //! What a call of the client can end with. Done, refused and unknown are kept
 //! apart: [`ClientError::outcome_unknown`].
 
-use crate::locks::{Invalid, Token};
+use crate::locks::{Invalid, SessionId, Token};
 use crate::wire::reason::{Reason, Speaks, Told, key};
 
 /// Why a call did not end well.
@@ -9,7 +9,7 @@ use crate::wire::reason::{Reason, Speaks, Told, key};
 #[non_exhaustive]
 pub enum ClientError {
     /// Held or queued for by others, and the call would not wait.
-    #[error("busy: held under token {holder:?}, {waiting} waiting")]
+    #[error("busy: {}, {waiting} waiting", holder.map_or("not free".to_owned(), held))]
     Busy {
         /// Token of the grant that stands in the way, if there is one.
         holder: Option<Token>,
@@ -25,14 +25,82 @@ pub enum ClientError {
         outcome_unknown: bool,
     },
     /// The session holds the resource already.
-    #[error("this session holds the resource already, under token {token:?}")]
+    #[error(
+        "this session holds {} already, under {}: use that guard, or another session",
+        name(resource), under(*token)
+    )]
     AlreadyHeld {
+        /// Which, of several.
+        resource: Option<String>,
         /// The grant's token.
         token: Option<Token>,
     },
     /// Another call of this session waits for the resource.
-    #[error("this session waits for the resource already")]
-    AlreadyWaiting,
+    #[error(
+        "this session waits for {} already: await that call, or use another session",
+        name(resource)
+    )]
+    AlreadyWaiting {
+        /// Which, of several.
+        resource: Option<String>,
+    },
+    /// The wait could never be granted. Nobody waits for this call any longer.
+    #[error("{}", deadlock(sessions, resources))]
+    Deadlock {
+        /// Each waits for the next one, and the last one for the first. Empty if the
+        /// authority did not say.
+        sessions: Vec<SessionId>,
+        /// What each of them waits for, in the same order.
+        resources: Vec<String>,
+    },
+    /// The resource is in use with another number of slots.
+    #[error(
+        "{} is in use with {} slots: ask for as many, or have it resized",
+        name(resource), number(*slots)
+    )]
+    CapacityMismatch {
+        /// The resource.
+        resource: Option<String>,
+        /// How many slots are in force.
+        slots: Option<u64>,
+    },
+    /// An administrator keeps the resource closed.
+    #[error(
+        "{} is frozen under {}: wait in its queue, or have it thawed with that token",
+        name(resource), under(*token)
+    )]
+    Frozen {
+        /// The resource.
+        resource: Option<String>,
+        /// Of the freeze: what a thaw must name.
+        token: Option<Token>,
+    },
+    /// The grant was made and has ended before its answer came: revoked, not confirmed
+    /// in time, or released.
+    #[error("granted under {}, and ended before it could be used: ask again", under(*token))]
+    GrantEnded {
+        /// The grant's token.
+        token: Option<Token>,
+    },
+    /// The events that the watch goes on with are no longer kept by any node.
+    #[error("the events since the last one seen are no longer kept: watch anew")]
+    Compacted,
+    /// There is nothing there of what an administrator named; nothing was changed.
+    #[error("nothing was changed: {what}")]
+    NotFound {
+        /// What is not there.
+        what: String,
+    },
+    /// Whether an administrator's call took effect will not be told: it has no request
+    /// id to ask under.
+    #[error(
+        "it is unknown whether this was done: look at the resource (get, explain) before \
+         asking again: {last}"
+    )]
+    OutcomeUnknown {
+        /// What the attempt met.
+        last: String,
+    },
     /// The authority ended the session, and everything it held with it.
     #[error("the session has ended: it was not renewed in time, or never was")]
     SessionExpired,
@@ -40,7 +108,7 @@ pub enum ClientError {
     #[error("the session is closed")]
     SessionClosed,
     /// The grant has ended, though nobody here released it.
-    #[error("the grant under token {token:?} is lost")]
+    #[error("the grant under {} is lost", under(*token))]
     Lost {
         /// The grant's token.
         token: Option<Token>,
@@ -85,6 +153,32 @@ fn unknown(unknown: bool) -> &'static str {
     if unknown { " (outcome unknown)" } else { "" }
 }
 
+fn held(token: Token) -> String {
+    format!("held under token {token}")
+}
+
+fn under(token: Option<Token>) -> String {
+    token.map_or_else(|| "an unknown token".to_owned(), |token| format!("token {token}"))
+}
+
+fn name(resource: &Option<String>) -> &str {
+    resource.as_deref().unwrap_or("the resource")
+}
+
+fn number(slots: Option<u64>) -> String {
+    slots.map_or_else(|| "another number of".to_owned(), |slots| slots.to_string())
+}
+
+fn deadlock(sessions: &[SessionId], resources: &[String]) -> String {
+    let steps: Vec<String> = sessions
+        .iter()
+        .zip(resources)
+        .map(|(session, resource)| format!("{session} waits for {resource}"))
+        .collect();
+    let cycle = if steps.is_empty() { String::new() } else { format!(" ({})", steps.join(", ")) };
+    format!("this wait would never end{cycle}: release what is held, and ask again in one order")
+}
+
 impl ClientError {
     /// Whether the request may have taken effect, or may yet.
     pub const fn outcome_unknown(&self) -> bool {
@@ -92,9 +186,16 @@ impl ClientError {
             Self::Timeout { outcome_unknown }
             | Self::Unreachable { outcome_unknown, .. }
             | Self::Refused { outcome_unknown, .. } => *outcome_unknown,
+            Self::OutcomeUnknown { .. } => true,
             Self::Busy { .. }
             | Self::AlreadyHeld { .. }
-            | Self::AlreadyWaiting
+            | Self::AlreadyWaiting { .. }
+            | Self::Deadlock { .. }
+            | Self::CapacityMismatch { .. }
+            | Self::Frozen { .. }
+            | Self::GrantEnded { .. }
+            | Self::Compacted
+            | Self::NotFound { .. }
             | Self::SessionExpired
             | Self::SessionClosed
             | Self::Lost { .. }
@@ -109,15 +210,23 @@ impl ClientError {
     pub(super) fn refused(told: Told, earlier_unknown: bool) -> Self {
         let outcome_unknown = !settles(&told, earlier_unknown);
         let token = |key| told.number(key).and_then(|token| Token::new(token).ok());
+        let resource = told.text(key::RESOURCE).map(str::to_owned);
         match told.reason {
             Some(Reason::Busy) => Self::Busy {
                 holder: token(key::HOLDER),
                 waiting: told.number(key::WAITING).unwrap_or(0),
             },
             Some(Reason::WaitTimeout) => Self::Timeout { outcome_unknown: false },
-            Some(Reason::AlreadyHeld) => Self::AlreadyHeld { token: token(key::TOKEN) },
-            Some(Reason::AlreadyWaiting) => Self::AlreadyWaiting,
-            Some(Reason::GrantEnded | Reason::NotHeld) => Self::Lost { token: token(key::TOKEN) },
+            Some(Reason::AlreadyHeld) => Self::AlreadyHeld { resource, token: token(key::TOKEN) },
+            Some(Reason::AlreadyWaiting) => Self::AlreadyWaiting { resource },
+            Some(Reason::Deadlock) => cycle(&told),
+            Some(Reason::CapacityMismatch) => {
+                Self::CapacityMismatch { resource, slots: told.number(key::SLOTS) }
+            }
+            Some(Reason::Frozen) => Self::Frozen { resource, token: token(key::TOKEN) },
+            Some(Reason::GrantEnded) => Self::GrantEnded { token: token(key::TOKEN) },
+            Some(Reason::NotHeld) => Self::Lost { token: token(key::TOKEN) },
+            Some(Reason::Compacted) => Self::Compacted,
             Some(Reason::SessionExpired | Reason::SessionUnknown) => Self::SessionExpired,
             Some(Reason::InvalidArgument) if !outcome_unknown => {
                 let text = |key, or: &str| told.text(key).unwrap_or(or).to_owned();
@@ -133,17 +242,23 @@ impl ClientError {
                 | Reason::WindowFull
                 | Reason::QueueFull
                 | Reason::LimitReached
-                | Reason::CapacityMismatch
-                | Reason::Deadlock
-                | Reason::Frozen
                 | Reason::Restoring
-                | Reason::Compacted
                 | Reason::InvalidArgument
                 | Reason::PermissionDenied
                 | Reason::Overloaded,
             )
             | None => Self::Refused { told: Box::new(told), outcome_unknown },
         }
+    }
+}
+
+/// The cycle that a refused wait would have closed.
+fn cycle(told: &Told) -> ClientError {
+    let sessions = told.text(key::SESSIONS).unwrap_or_default().split(',');
+    let resources = told.text(key::RESOURCES).unwrap_or_default().lines();
+    ClientError::Deadlock {
+        sessions: sessions.filter_map(|id| id.parse().ok().map(SessionId)).collect(),
+        resources: resources.map(str::to_owned).collect(),
     }
 }
 

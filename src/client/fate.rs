@@ -31,17 +31,27 @@ pub(super) struct Plan {
     pub patience: Option<Duration>,
     /// Whether only the leader can answer.
     pub leader: bool,
+    /// Whether an attempt that may have taken effect may be made again: it has a request
+    /// id, or changes nothing.
+    pub repeats: bool,
 }
 
 impl Plan {
     /// Goes on until it is answered.
     pub fn endless(settings: &Settings) -> Self {
-        Self { until: None, attempt: Some(settings.attempt), patience: None, leader: true }
+        let attempt = Some(settings.attempt);
+        Self { until: None, attempt, patience: None, leader: true, repeats: true }
     }
 
     /// Ends after `within`.
     pub fn within(settings: &Settings, within: Duration) -> Self {
         Self { until: Some(Moment::now().plus(within)), ..Self::endless(settings) }
+    }
+
+    /// Ends with the first attempt that may have taken effect.
+    pub fn once(settings: &Settings) -> Self {
+        let attempt = Some(settings.call);
+        Self { attempt, repeats: false, ..Self::within(settings, settings.call) }
     }
 
     /// How long the next attempt may take, after so many rounds over all nodes; an
@@ -96,6 +106,21 @@ impl Fate {
         self.in_flight.is_some() && (self.failing_since.is_none() || long)
     }
 
+    /// It has taken effect, or will, though there is no last answer yet.
+    pub fn takes_effect(&mut self) {
+        self.unknown = true;
+    }
+
+    /// The error of a call without a request id: nobody can ask what became of it.
+    pub fn unseen(&self) -> ClientError {
+        match self.unreachable() {
+            ClientError::Unreachable { outcome_unknown: true, last } => {
+                ClientError::OutcomeUnknown { last }
+            }
+            other => other,
+        }
+    }
+
     /// The error of a call that ran out of time.
     pub fn unreachable(&self) -> ClientError {
         let last = self.last.clone().unwrap_or_else(|| "an attempt is still open".to_owned());
@@ -132,7 +157,7 @@ impl Fate {
 pub(super) enum Failure {
     /// A refusal that no other attempt would change.
     Refused(Told),
-    /// The plan's time is over; see the [`Fate`].
+    /// The plan's time is over, or it may not be repeated; see the [`Fate`].
     OutOfTime,
 }
 
@@ -168,7 +193,13 @@ mod tests {
     #[tokio::test]
     async fn patience_counts_from_the_first_failure_and_ends_with_a_long_contact() {
         let patience = Duration::from_secs(3);
-        let plan = Plan { until: None, attempt: None, patience: Some(patience), leader: true };
+        let plan = Plan {
+            until: None,
+            attempt: None,
+            patience: Some(patience),
+            leader: true,
+            repeats: true,
+        };
         let now = Moment::now();
         let mut fate = Fate::default();
         fate.begin(now.minus(patience));

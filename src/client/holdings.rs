@@ -1,17 +1,21 @@
 //! What the client believes a session holds, against what the authority says.
 //! Sections 3 and 5 of the contract. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
+use super::handover::Asked;
 use crate::locks::{RequestId, ResourceName, Revision, Token};
 
 /// One grant of the session, as the authority listed it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Listed {
     pub token: Token,
-    pub resource: ResourceName,
+    /// All that is held under the token.
+    pub names: Vec<ResourceName>,
     /// The request that asked for it.
     pub request: RequestId,
+    /// That it is asked back.
+    pub asked: Option<Asked>,
 }
 
 /// What the authority listed: the session's grants at a revision.
@@ -30,29 +34,43 @@ pub(super) struct Reading {
 /// application and no answer of the authority since has shown that it ended.
 #[derive(Debug)]
 pub(super) struct Holdings {
-    /// Token, and the log index at which it was granted.
-    live: BTreeMap<Token, u64>,
+    live: BTreeMap<Token, Live>,
     /// The last change that is taken in.
     seen: Revision,
     /// The newest list, for grants whose answer comes after it.
     index: u64,
-    listed: BTreeSet<Token>,
+    listed: BTreeMap<Token, Option<Asked>>,
+}
+
+#[derive(Debug)]
+struct Live {
+    /// The log index at which it was granted.
+    granted_at: u64,
+    /// That it is asked back, as last heard.
+    asked: Option<Asked>,
 }
 
 impl Holdings {
     /// The session was opened at this revision and holds nothing.
     pub fn new(opened: Revision) -> Self {
-        Self { live: BTreeMap::new(), seen: opened, index: 0, listed: BTreeSet::new() }
+        Self { live: BTreeMap::new(), seen: opened, index: 0, listed: BTreeMap::new() }
     }
 
     /// Takes in a grant that the application is about to be told of. False if a
     /// newer list has shown already that it ended.
-    pub fn granted(&mut self, token: Token, granted_at: u64) -> bool {
-        let ended = granted_at <= self.index && !self.listed.contains(&token);
-        if !ended {
-            self.live.insert(token, granted_at);
+    pub fn granted(&mut self, token: Token, granted_at: u64, asked: Option<Asked>) -> bool {
+        let listed = self.listed.get(&token);
+        if listed.is_none() && granted_at <= self.index {
+            return false;
         }
-        !ended
+        let asked = latest(asked, listed.cloned().flatten());
+        self.live.insert(token, Live { granted_at, asked });
+        true
+    }
+
+    /// That the grant is asked back, as last heard.
+    pub fn asked(&self, token: Token) -> Option<&Asked> {
+        self.live.get(&token)?.asked.as_ref()
     }
 
     /// Whether the grant is there still, as far as the authority has said.
@@ -79,17 +97,30 @@ impl Holdings {
         }
         self.index = reading.index;
         self.seen = self.seen.max(reading.changed_at);
-        self.listed = reading.grants.iter().map(|grant| grant.token).collect();
+        let listed = reading.grants.iter().map(|grant| (grant.token, grant.asked.clone()));
+        self.listed = listed.collect();
         let listed = &self.listed;
-        self.live.retain(|token, &mut at| at > reading.index || listed.contains(token));
+        self.live
+            .retain(|token, live| live.granted_at > reading.index || listed.contains_key(token));
+        for (token, live) in &mut self.live {
+            let asked = listed.get(token).cloned().flatten();
+            live.asked = latest(live.asked.take(), asked);
+        }
         let mut orphans = reading.grants;
         orphans.retain(|grant| !self.live.contains_key(&grant.token) && !awaited(grant.request));
         orphans
     }
 }
 
+/// Of two asks that were heard of, the later one.
+fn latest(one: Option<Asked>, other: Option<Asked>) -> Option<Asked> {
+    one.into_iter().chain(other).max_by_key(|asked| asked.at)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn token(n: u64) -> Token {
@@ -105,8 +136,13 @@ mod tests {
     }
 
     fn listed(n: u64, by: u64) -> Listed {
-        let resource = ResourceName::new(&format!("r/{n}")).expect("a good name");
-        Listed { token: token(n), resource, request: request(by) }
+        let names = vec![ResourceName::new(&format!("r/{n}")).expect("a good name")];
+        Listed { token: token(n), names, request: request(by), asked: None }
+    }
+
+    fn asked(index: u64) -> Asked {
+        let (actor, reason) = ("ops".to_owned(), String::new());
+        Asked { at: at(index), within: Duration::from_secs(1), actor, reason }
     }
 
     fn reading(index: u64, grants: Vec<Listed>) -> Reading {
@@ -116,7 +152,7 @@ mod tests {
     #[test]
     fn a_grant_that_is_gone_is_lost_and_the_others_stay() {
         let mut holdings = Holdings::new(at(1));
-        assert!(holdings.granted(token(1), 5) && holdings.granted(token(2), 6));
+        assert!(holdings.granted(token(1), 5, None) && holdings.granted(token(2), 6, None));
         assert!(holdings.is_behind(at(9)));
         assert_eq!(holdings.read(reading(9, vec![listed(2, 2)]), |_| false), []);
         assert!(!holdings.is_live(token(1)) && holdings.is_live(token(2)));
@@ -134,7 +170,7 @@ mod tests {
     #[test]
     fn a_list_from_before_a_grant_says_nothing_about_it() {
         let mut holdings = Holdings::new(at(1));
-        assert!(holdings.granted(token(3), 12));
+        assert!(holdings.granted(token(3), 12, None));
         holdings.read(reading(9, vec![]), |_| false);
         assert!(holdings.is_live(token(3)));
     }
@@ -143,16 +179,31 @@ mod tests {
     fn an_answer_that_comes_after_the_list_that_shows_its_end_is_not_live() {
         let mut holdings = Holdings::new(at(1));
         holdings.read(reading(9, vec![listed(2, 2)]), |_| true);
-        assert!(!holdings.granted(token(1), 5), "granted at 5, gone at 9");
-        assert!(holdings.granted(token(2), 6), "granted at 6, listed at 9");
+        assert!(!holdings.granted(token(1), 5, None), "granted at 5, gone at 9");
+        assert!(holdings.granted(token(2), 6, None), "granted at 6, listed at 9");
     }
 
     #[test]
     fn an_older_list_is_not_taken_in_after_a_newer_one() {
         let mut holdings = Holdings::new(at(1));
         holdings.read(reading(9, vec![listed(2, 2)]), |_| true);
-        assert!(holdings.granted(token(2), 6));
+        assert!(holdings.granted(token(2), 6, None));
         assert_eq!(holdings.read(reading(4, vec![listed(8, 8)]), |_| false), []);
         assert!(holdings.is_live(token(2)));
+    }
+
+    #[test]
+    fn an_ask_is_kept_until_a_later_one_whether_the_list_or_the_grant_comes_first() {
+        let mut holdings = Holdings::new(at(1));
+        let with = |n, asked| Listed { asked, ..listed(n, n) };
+        holdings.read(reading(9, vec![with(1, Some(asked(8)))]), |_| true);
+        assert!(holdings.granted(token(1), 5, None));
+        assert_eq!(holdings.asked(token(1)), Some(&asked(8)));
+        assert!(holdings.granted(token(2), 12, Some(asked(13))));
+        holdings.read(reading(14, vec![with(1, Some(asked(11))), listed(2, 2)]), |_| true);
+        assert_eq!(holdings.asked(token(1)), Some(&asked(11)));
+        assert_eq!(holdings.asked(token(2)), Some(&asked(13)));
+        holdings.read(reading(15, vec![]), |_| true);
+        assert_eq!(holdings.asked(token(1)), None, "it is over");
     }
 }

@@ -26,34 +26,53 @@
 //!   fence does, at the destination.
 
 mod acquire;
+mod admin;
 mod backoff;
 mod claim;
 mod core;
 mod deadline;
+mod election;
 mod error;
 mod fate;
+mod feed;
+mod grant;
 mod guard;
+mod handover;
+mod holder;
 mod holdings;
 mod lanes;
+mod leaving;
+mod modes;
 mod network;
+mod observer;
 mod operations;
 mod reads;
 mod renewals;
 mod route;
 mod session;
+mod state;
 mod stream;
+mod unconfirmed;
+mod watch;
 mod window;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::acquire::Acquire;
-pub use self::core::{Loss, State};
+pub use self::admin::Resized;
 pub use self::deadline::Allowance;
+pub use self::election::{Election, Leadership};
 pub use self::error::ClientError;
 pub use self::guard::Guard;
+pub use self::handover::Asked;
+pub use self::modes::{Hold, SetGuard, SharedGuard, SlotGuard};
+pub use self::observer::{Leader, Observer};
 pub use self::route::Address;
 pub use self::session::{OpenSession, Session};
+pub use self::state::{Loss, State};
+pub use self::unconfirmed::{NotConfirmed, Unconfirmed};
+pub use self::watch::{Seen, Watcher, Watching};
 use fate::Settings;
 use network::Network;
 use renewals::Renewals;

@@ -46,7 +46,7 @@ impl Target {
 }
 
 /// What the status of one attempt asks for.
-enum Verdict {
+pub(super) enum Verdict {
     Final(Told),
     /// If `spread`, not in step with others that met the same.
     Elsewhere {
@@ -95,6 +95,9 @@ impl Network {
                 Ok(answer) => return Ok(answer),
                 Err(verdict) => verdict,
             };
+            if !plan.repeats && fate.is_unknown() {
+                return Err(Failure::OutOfTime);
+            }
             match verdict {
                 Verdict::Final(told) => return Err(Failure::Refused(told)),
                 Verdict::Elsewhere { hint, spread } => {
@@ -113,6 +116,16 @@ impl Network {
                 }
             }
         }
+    }
+
+    /// A place for a call that stays open.
+    pub fn place(&self) -> Place<'_> {
+        self.lanes.place()
+    }
+
+    /// The connection broke: the next attempt takes another.
+    pub fn broke(&self, node: &Address, lane: Lane) {
+        self.lanes.broke(node, lane);
     }
 
     /// One attempt at one node.
@@ -236,7 +249,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// What to do about a status, and whether the attempt may have taken effect.
-fn judge(status: &Status) -> (Verdict, bool) {
+pub(super) fn judge(status: &Status) -> (Verdict, bool) {
     let Some(told) = Told::of(status) else {
         let unknown = !was_never_sent(status);
         return (Verdict::Elsewhere { hint: None, spread: unknown }, unknown);

@@ -1,6 +1,7 @@
-//! The requests of a session, acquires aside. Each runs as a task of its own until
-//! it is settled or the session is over, whatever becomes of the call that began
-//! it: a request that may have taken effect is never just forgotten.
+//! The requests of a session. Each runs as a task of its own until it is settled or the
+//! session is over, whatever becomes of the call that began it: a request that may have
+//! taken effect is never just forgotten. Acquires are in `claim`, what concerns one
+//! grant is in `holder`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,12 +10,14 @@ use tokio::sync::oneshot;
 use tonic::{Response, Status};
 
 use super::backoff::Backoff;
-use super::core::{Core, Loss};
+use super::core::Core;
 use super::error::ClientError;
 use super::fate::{Failure, Fate, Plan};
+use super::handover::Asked;
 use super::holdings::{Listed, Reading};
 use super::network::Target;
 use super::renewals::Note;
+use super::state::Loss;
 use super::window::Header;
 use crate::clock::{BootMoment, Moment};
 use crate::locks::{Invalid, Millis, RequestId, ResourceName, Revision, Token};
@@ -24,7 +27,7 @@ use crate::wire::v1::locks_client::LocksClient;
 use crate::wire::v1::sessions_client::SessionsClient;
 
 /// The largest answer that is read: a session's whole list.
-const ANSWER_BYTES_MAX: usize = 64 << 20;
+pub(super) const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 /// Why a request ended without an answer that says done.
 pub(super) enum Stop {
@@ -32,52 +35,6 @@ pub(super) enum Stop {
     Over(Loss),
     /// No answer.
     Failed(Failure),
-}
-
-/// Releases a grant in the background.
-pub(super) async fn give_back(core: Arc<Core>, resource: ResourceName, token: Token) {
-    let (reply, _) = oneshot::channel();
-    let plan = Plan::endless(&core.client.network.settings);
-    release(core, resource, token, plan, reply).await;
-}
-
-/// Releases a grant. When the plan's time is over the caller is told so, and the
-/// request goes on until it is settled.
-pub(super) async fn release(
-    core: Arc<Core>,
-    resource: ResourceName,
-    token: Token,
-    plan: Plan,
-    reply: oneshot::Sender<Result<(), ClientError>>,
-) {
-    let id = core.begin();
-    let mut fate = Fate::default();
-    let mut attempt = |target: Target, header| {
-        let message = v1::ReleaseRequest {
-            header: Some(header),
-            resource: resource.as_str().to_owned(),
-            token: token.get(),
-        };
-        async move { locks(&target).release(target.request(message)).await }
-    };
-    let mut answer = ask(&core, id, plan, &mut fate, &mut attempt).await;
-    let mut reply = Some(reply);
-    if let Err(Stop::Failed(Failure::OutOfTime)) = answer {
-        tell(&mut reply, Err(fate.unreachable()));
-        let endless = Plan::endless(&core.client.network.settings);
-        answer = ask(&core, id, endless, &mut fate, &mut attempt).await;
-    }
-    core.settle(id);
-    core.forget(token);
-    let outcome = match answer {
-        Ok(v1::ReleaseResponse { .. }) => Ok(()),
-        Err(Stop::Over(loss)) => Err(loss.error()),
-        Err(Stop::Failed(Failure::Refused(told))) if told.reason == Some(Reason::NotHeld) => {
-            Err(ClientError::Lost { token: Some(token) })
-        }
-        Err(Stop::Failed(failure)) => Err(failure.error(&fate)),
-    };
-    tell(&mut reply, outcome);
 }
 
 /// Changes the ttl. From the sending until it is settled the lower of both
@@ -99,16 +56,11 @@ pub(super) async fn set_ttl(
     core.ttl_asked(ttl.duration());
     core.client.renewals.tell(Note::Join(Arc::clone(&core)));
     let mut fate = Fate::default();
-    let mut attempt = |target: Target, header| {
+    let attempt = |target: Target, header| {
         let message = v1::SetTtlRequest { header: Some(header), ttl_ms: ttl.0 };
         async move { sessions(&target).set_ttl(target.request(message)).await }
     };
-    let mut answer = ask(&core, id, plan, &mut fate, &mut attempt).await;
-    if let Err(Stop::Failed(Failure::OutOfTime)) = answer {
-        tell(&mut reply, Err(fate.unreachable()));
-        let endless = Plan::endless(&core.client.network.settings);
-        answer = ask(&core, id, endless, &mut fate, &mut attempt).await;
-    }
+    let answer = ask_on(&core, id, plan, &mut fate, &mut reply, attempt).await;
     let outcome = match answer {
         Ok(v1::SetTtlResponse { ttl_ms }) => {
             let ttl = Duration::from_millis(ttl_ms);
@@ -173,23 +125,46 @@ pub(super) async fn read(core: Arc<Core>) {
     }
 }
 
+/// The list has one grant for each resource; those under one token are one.
 fn reading(held: v1::HeldResponse) -> Result<Reading, Invalid> {
-    let listed = |grant: v1::Grant| {
-        Ok(Listed {
-            token: Token::new(grant.token)?,
-            resource: ResourceName::new(&grant.resource)?,
-            request: RequestId::new(grant.request)?,
-        })
-    };
-    Ok(Reading {
-        index: held.index,
-        changed_at: held.changed_at.map(revision).unwrap_or_default(),
-        grants: held.grants.into_iter().map(listed).collect::<Result<_, Invalid>>()?,
-    })
+    let mut grants: Vec<Listed> = Vec::with_capacity(held.grants.len());
+    for grant in held.grants {
+        let token = Token::new(grant.token)?;
+        let name = ResourceName::new(&grant.resource)?;
+        if let Some(same) = grants.last_mut().filter(|last| last.token == token) {
+            same.names.push(name);
+            continue;
+        }
+        let request = RequestId::new(grant.request)?;
+        let asked = grant.asked.map(Asked::from);
+        grants.push(Listed { token, names: vec![name], request, asked });
+    }
+    let changed_at = held.changed_at.map(revision).unwrap_or_default();
+    Ok(Reading { index: held.index, changed_at, grants })
 }
 
 pub(super) fn revision(wire: v1::Revision) -> Revision {
     Revision { index: wire.index, ordinal: wire.ordinal }
+}
+
+/// Makes attempts until the request is settled or the session over. The caller is told
+/// when the plan's time is.
+pub(super) async fn ask_on<T, A, R>(
+    core: &Core,
+    id: RequestId,
+    plan: Plan,
+    fate: &mut Fate,
+    reply: &mut Option<oneshot::Sender<Result<R, ClientError>>>,
+    mut attempt: impl FnMut(Target, v1::RequestHeader) -> A,
+) -> Result<T, Stop>
+where
+    A: Future<Output = Result<Response<T>, Status>>,
+{
+    let answer = ask(core, id, plan, fate, &mut attempt).await;
+    let Err(Stop::Failed(Failure::OutOfTime)) = answer else { return answer };
+    tell(reply, Err(fate.unreachable()));
+    let endless = Plan::endless(&core.client.network.settings);
+    ask(core, id, endless, fate, attempt).await
 }
 
 /// Makes attempts under one request id; each says anew what else is settled.
@@ -247,7 +222,7 @@ fn header(core: &Core, header: &Header) -> v1::RequestHeader {
     }
 }
 
-fn tell<T>(reply: &mut Option<oneshot::Sender<T>>, answer: T) {
+pub(super) fn tell<T>(reply: &mut Option<oneshot::Sender<T>>, answer: T) {
     if let Some(reply) = reply.take() {
         // The caller may have gone; the request goes on for itself.
         let _ = reply.send(answer);
@@ -260,4 +235,22 @@ pub(super) fn locks(target: &Target) -> LocksClient<tonic::transport::Channel> {
 
 pub(super) fn sessions(target: &Target) -> SessionsClient<tonic::transport::Channel> {
     SessionsClient::new(target.channel.clone()).max_decoding_message_size(ANSWER_BYTES_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_grants_of_a_set_are_read_as_one() {
+        let grant = |resource: &str, token| {
+            let resource = resource.to_owned();
+            v1::Grant { resource, token, request: 3, ..Default::default() }
+        };
+        let grants = vec![grant("a", 7), grant("b", 7), grant("c", 9)];
+        let read = reading(v1::HeldResponse { grants, index: 12, ..Default::default() });
+        let read = read.expect("a good list");
+        let names: Vec<usize> = read.grants.iter().map(|listed| listed.names.len()).collect();
+        assert_eq!((read.index, names), (12, vec![2, 1]));
+    }
 }

@@ -7,11 +7,12 @@ use tonic::{Response, Status};
 use super::fate::{Fate, Plan};
 use super::lanes::Lane;
 use super::network::Target;
-use super::operations::{locks, sessions};
+use super::operations::{ANSWER_BYTES_MAX, locks, sessions};
 use super::{Address, Client, ClientError};
 use crate::locks::{ResourceName, Token};
 use crate::wire::v1;
 use crate::wire::v1::cluster_client::ClusterClient;
+use crate::wire::v1::watch_client::WatchClient;
 
 /// How long one node may take to tell its status.
 const STATUS_WITHIN: Duration = Duration::from_secs(2);
@@ -72,6 +73,23 @@ impl Client {
         self.ask(true, |target| {
             let message = v1::CheckTokenRequest { resource: resource.clone(), token: token.get() };
             async move { locks(&target).check_token(target.request(message)).await }
+        })
+        .await
+    }
+
+    /// Why a resource is held or closed, who waits in which order, and its last events.
+    ///
+    /// # Errors
+    /// [`ClientError::Invalid`] for a bad name, [`ClientError::Unreachable`].
+    pub async fn explain(&self, resource: &str) -> Result<v1::ExplainResponse, ClientError> {
+        let resource = ResourceName::new(resource)?.as_str().to_owned();
+        self.ask(true, |target| {
+            let message = v1::ExplainRequest { resource: resource.clone() };
+            async move {
+                let watch = WatchClient::new(target.channel.clone());
+                let mut watch = watch.max_decoding_message_size(ANSWER_BYTES_MAX);
+                watch.explain(target.request(message)).await
+            }
         })
         .await
     }

@@ -9,11 +9,12 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::backoff::{Backoff, SPREAD, at_least, renew_after};
-use super::core::{Core, Loss};
+use super::core::Core;
 use super::lanes::Lane;
 use super::network::{Network, lock};
 use super::operations::revision;
 use super::route::{Address, Walk};
+use super::state::Loss;
 use super::stream::Streams;
 use crate::clock::BootMoment;
 use crate::locks::SessionId;

@@ -10,12 +10,15 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::acquire::Acquire;
-use super::core::{Core, Loss, Opened, State};
+use super::core::{Core, Opened};
+use super::election::Election;
 use super::fate::{Failure, Fate, Plan};
+use super::modes::{SetGuard, SharedGuard, SlotGuard};
 use super::network::Target;
+use super::state::{Loss, State};
 use super::{ClientError, Shared, operations};
 use crate::clock::BootMoment;
-use crate::locks::{ClusterId, Invalid, LABELS_MAX, Labels, Millis, OwnerId, SessionId};
+use crate::locks::{ClusterId, Invalid, LABELS_MAX, Labels, Millis, Mode, OwnerId, SessionId};
 use crate::wire::v1;
 
 /// The longest key and value of a label, in bytes.
@@ -182,12 +185,48 @@ impl Session {
     /// Asks for a resource and waits for it in the order of the queue, until it is
     /// granted or the future is dropped; see [`Acquire`] for shorter waits.
     pub fn acquire(&self, resource: impl Into<String>) -> Acquire {
-        Acquire::waiting(Arc::clone(&self.open), resource.into())
+        self.ask([resource], Mode::Exclusive)
     }
 
     /// Asks for a resource and takes no for an answer: [`ClientError::Busy`].
     pub fn try_acquire(&self, resource: impl Into<String>) -> Acquire {
-        Acquire::trying(Arc::clone(&self.open), resource.into())
+        self.acquire(resource).wait(Duration::ZERO)
+    }
+
+    /// Asks for a share of a resource: many may have one, while nobody holds it
+    /// exclusively. Nobody overtakes: behind a waiting writer a reader waits.
+    pub fn acquire_shared(&self, resource: impl Into<String>) -> Acquire<SharedGuard> {
+        self.ask([resource], Mode::Shared)
+    }
+
+    /// Asks for one of so many slots of a resource, 1 to 65,536; the lowest that is
+    /// free. All who use the resource name the same number, while it is in use.
+    pub fn acquire_slot(&self, resource: impl Into<String>, slots: u32) -> Acquire<SlotGuard> {
+        self.ask([resource], Mode::Slots { of: slots })
+    }
+
+    /// Asks for up to 64 different resources at once: all are granted together, under
+    /// one token, or none. While it stands first in a queue it keeps that resource
+    /// closed, also when it still waits for another.
+    pub fn acquire_all<I>(&self, resources: I) -> Acquire<SetGuard>
+    where
+        I: IntoIterator<Item: Into<String>>,
+    {
+        self.ask(resources, Mode::Exclusive)
+    }
+
+    /// An election among those who campaign under this name.
+    pub fn election(&self, name: impl Into<String>) -> Election {
+        Election::new(self.clone(), name.into())
+    }
+
+    /// Asks in any mode, for a guard of any kind.
+    pub(super) fn ask<I, G>(&self, resources: I, mode: Mode) -> Acquire<G>
+    where
+        I: IntoIterator<Item: Into<String>>,
+    {
+        let resources = resources.into_iter().map(Into::into).collect();
+        Acquire::waiting(Arc::clone(&self.open), resources, mode)
     }
 
     /// Changes the ttl and says which one is in force. From the sending on, until

@@ -55,7 +55,7 @@ async fn act(
     let name = dice.name();
     match dice.roll(10) {
         0 => authority.rival_if_free(name),
-        1 => authority.free_rival(name),
+        1 => authority.free(name),
         2 => authority.revoke_of(name, session.id().0),
         3 => drop(guards.remove(name)),
         4 => {
@@ -103,7 +103,7 @@ async fn run(seed: u64) {
         act(&authority, &session, &mut guards, &mut dice).await;
     }
     authority.recover_all();
-    NAMES.into_iter().for_each(|name| authority.free_rival(name));
+    NAMES.into_iter().for_each(|name| authority.free(name));
     let id = session.id().0;
     eventually(&format!("both sides agree (seed {seed})"), || {
         let live = guards.iter().filter(|(_, guard)| guard.is_held());

@@ -2,10 +2,13 @@
 //! links go dark, nodes change their minds and the application lets go.
 #![cfg(feature = "client")]
 
+mod answers;
 mod authority;
 mod chaos;
 mod lease;
 mod node;
 mod requests;
 mod routes;
+mod service;
 mod table;
+mod watching;

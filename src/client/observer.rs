@@ -1,0 +1,167 @@
+//! Who leads, as others see it.
+
+use super::watch::{Seen, Watcher, Watching};
+use super::{Client, ClientError};
+use crate::locks::{Labels, ResourceName, SessionId, Token};
+use crate::wire::v1::{self, EventKind};
+
+/// The leader of an election, as its grant shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leader {
+    /// The fencing token of its grant.
+    pub token: Token,
+    /// What it proclaims.
+    pub value: Vec<u8>,
+    /// Its session.
+    pub session: SessionId,
+    /// The session's labels: host, pid, purpose.
+    pub labels: Labels,
+}
+
+/// Tells who leads; see [`Client::observe`].
+#[derive(Debug)]
+pub struct Observer {
+    client: Client,
+    name: String,
+    watcher: Option<Watcher>,
+    /// As last told; `None` before anything was.
+    told: Option<Option<Leader>>,
+    /// What was told is so at this log index: events up to it are no news.
+    index: u64,
+    /// The leader of a state whose last part has not come yet.
+    found: Option<Leader>,
+    /// Something has happened that must be looked up.
+    stale: bool,
+}
+
+impl Client {
+    /// Observes an election: who leads now, and then every change.
+    pub fn observe(&self, name: impl Into<String>) -> Observer {
+        Observer {
+            client: self.clone(),
+            name: name.into(),
+            watcher: None,
+            told: None,
+            index: 0,
+            found: None,
+            stale: false,
+        }
+    }
+}
+
+impl Observer {
+    /// Who leads: at once when first asked, and then whenever the leader or its
+    /// proclamation has changed. `None`: nobody leads. Leaders that came and went in the
+    /// meantime may be left out; the last one never is. A leader that has not confirmed
+    /// a strict handoff does not lead yet.
+    ///
+    /// It goes on by itself over failures of nodes. Dropping the future loses nothing.
+    ///
+    /// # Errors
+    /// [`ClientError::Unreachable`] when no node could be reached for the client's call
+    /// timeout: call again. [`ClientError::Invalid`] for a bad name.
+    pub async fn next(&mut self) -> Result<Option<Leader>, ClientError> {
+        loop {
+            if self.stale {
+                let now = self.look().await?;
+                self.stale = false;
+                if let Some(news) = self.news(now) {
+                    return Ok(news);
+                }
+            }
+            let (client, name) = (&self.client, &self.name);
+            let watcher =
+                self.watcher.get_or_insert_with(|| client.watch(Watching::resource(name.as_str())));
+            let seen = match watcher.next().await {
+                // The state tells what was missed.
+                Err(ClientError::Compacted) => {
+                    self.watcher = None;
+                    continue;
+                }
+                seen => seen?,
+            };
+            if let Some(news) = self.see(seen) {
+                return Ok(news);
+            }
+        }
+    }
+
+    fn see(&mut self, seen: Seen) -> Option<Option<Leader>> {
+        match seen {
+            Seen::State { resources, at, last } => {
+                let leader = resources.iter().filter(|view| view.resource == self.name);
+                self.found =
+                    leader.flat_map(|view| &view.holders).find_map(leader_of).or(self.found.take());
+                if !last || at.index < self.index {
+                    return None;
+                }
+                self.index = at.index;
+                let found = self.found.take();
+                self.news(found)
+            }
+            Seen::Event(event) if event.at.is_some_and(|at| at.index > self.index) => {
+                self.happened(&event)
+            }
+            Seen::Event(_) | Seen::Progress(_) => None,
+        }
+    }
+
+    fn happened(&mut self, event: &v1::Event) -> Option<Option<Leader>> {
+        match event.kind() {
+            EventKind::ValueChanged => {
+                let leader = self.told.clone().flatten()?;
+                if leader.token.get() != event.token {
+                    return None;
+                }
+                self.news(Some(Leader { value: event.value.to_vec(), ..leader }))
+            }
+            // An event does not tell value and labels, and one that ends a grant not who
+            // has it next.
+            EventKind::Granted | EventKind::Activated | EventKind::Ended => {
+                self.stale = true;
+                None
+            }
+            EventKind::Unspecified
+            | EventKind::SessionOpened
+            | EventKind::SessionEnded
+            | EventKind::Queued
+            | EventKind::Asked
+            | EventKind::LeftQueue
+            | EventKind::Reopened
+            | EventKind::Frozen
+            | EventKind::Thawed
+            | EventKind::Resized => None,
+        }
+    }
+
+    /// Who leads now, after a confirmed round.
+    async fn look(&mut self) -> Result<Option<Leader>, ClientError> {
+        let resource = ResourceName::new(&self.name)?.as_str().to_owned();
+        let answer = self.client.get(&resource).await?;
+        self.index = self.index.max(answer.index);
+        Ok(answer.resource.iter().flat_map(|view| &view.holders).find_map(leader_of))
+    }
+
+    /// What is to be told, if it is not what was told last.
+    fn news(&mut self, now: Option<Leader>) -> Option<Option<Leader>> {
+        if self.told.as_ref() == Some(&now) {
+            return None;
+        }
+        self.told = Some(now.clone());
+        Some(now)
+    }
+}
+
+/// The grant of a leader: exclusive, and active.
+fn leader_of(grant: &v1::Grant) -> Option<Leader> {
+    let exclusive = matches!(grant.mode(), v1::Mode::Unspecified | v1::Mode::Exclusive);
+    if !exclusive || grant.phase() != v1::Phase::Active {
+        return None;
+    }
+    Some(Leader {
+        token: Token::new(grant.token).ok()?,
+        value: grant.value.to_vec(),
+        session: SessionId(grant.session),
+        labels: grant.labels.clone(),
+    })
+}
