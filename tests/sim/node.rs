@@ -311,8 +311,8 @@ impl Node {
                 Fact::Seen { session, .. } if leads => world.properties.arrived(session, world.now),
                 Fact::Seen { .. }
                 | Fact::Ended { .. }
-                | Fact::WaitBegan { .. }
-                | Fact::WaitEnded { .. } => {}
+                | Fact::TimerBegan { .. }
+                | Fact::TimerEnded { .. } => {}
             }
         }
     }

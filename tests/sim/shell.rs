@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use ringfence::leases::{Leases, Moment, Renewal};
 use ringfence::locks::{
-    Command, Effects, Happened, LockTable, Outcome, Refusal, SessionId, Term, WaitId,
+    Command, Effects, Happened, LockTable, Outcome, Refusal, SessionId, Term, Timer, WaitId,
 };
 
 use crate::faults::{Setup, ShellRule};
@@ -23,7 +23,7 @@ use crate::orders::{Arrived, How, Order, Purpose};
 pub const USUAL: Duration = Duration::from_millis(150);
 /// After how long without an outcome the leader's own entries are proposed again.
 const RETRY: Duration = Duration::from_millis(250);
-/// How many sessions or waits one entry names.
+/// How many sessions or timers one entry names.
 const BATCH: usize = 2;
 
 /// The leases of a node, and what its leader knows. All but the leases ends with the
@@ -47,7 +47,7 @@ pub struct Shell {
     held: Vec<Arrived>,
     marks: u64,
     expiry_proposed: Option<Moment>,
-    waits_proposed: Option<Moment>,
+    timers_proposed: Option<Moment>,
     /// Calls that wait in a queue.
     calls: BTreeMap<WaitId, Vec<Rc<Request>>>,
     pub orders: Vec<Order>,
@@ -95,7 +95,7 @@ impl Shell {
         for request in unknown.map(|renewal| renewal.request).chain(calls) {
             self.orders.push(Order::Answer(request, Answer::Unknown));
         }
-        (self.expiry_proposed, self.waits_proposed) = (None, None);
+        (self.expiry_proposed, self.timers_proposed) = (None, None);
     }
 
     /// A renewal arrives at the leader.
@@ -276,13 +276,40 @@ impl Shell {
             let command = Command::ExpireSessions { sessions: expiring };
             self.orders.push(Order::Propose(command, Purpose::Own));
         }
-        let retry = self.waits_proposed.is_none_or(long);
-        let mut waits = if retry { self.leases.ending() } else { Vec::new() };
-        waits.extend(self.leases.waits_overdue(now, BATCH));
-        if !waits.is_empty() {
-            self.waits_proposed = Some(now);
-            self.orders.push(Order::Propose(Command::ExpireWaits { waits }, Purpose::Own));
+        self.end_timers(now);
+    }
+
+    /// Proposes the ends of timers that have run out, and again those that had no outcome
+    /// for long.
+    fn end_timers(&mut self, now: Moment) {
+        let retry = self.timers_proposed.is_none_or(|since| now.since(since) >= RETRY);
+        let mut timers = if retry { self.leases.ending() } else { Vec::new() };
+        timers.extend(self.leases.timers_overdue(now, BATCH));
+        if timers.is_empty() {
+            return;
         }
+        self.timers_proposed = Some(now);
+        let (mut waits, mut barriers, mut closures) = (Vec::new(), Vec::new(), Vec::new());
+        let mut commands = Vec::new();
+        for timer in timers {
+            match timer {
+                Timer::Wait(wait) => waits.push(wait),
+                Timer::Barrier(token) => barriers.push(token),
+                Timer::Closure(token) => closures.push(token),
+                Timer::Settle => commands.push(Command::Settle),
+            }
+        }
+        if !waits.is_empty() {
+            commands.push(Command::ExpireWaits { waits });
+        }
+        if !barriers.is_empty() {
+            commands.push(Command::ExpireBarriers { tokens: barriers });
+        }
+        if !closures.is_empty() {
+            commands.push(Command::EndClosures { tokens: closures });
+        }
+        let orders = commands.into_iter().map(|command| Order::Propose(command, Purpose::Own));
+        self.orders.extend(orders);
     }
 
     /// An entry was applied here, and the leases have taken it in.
@@ -344,14 +371,21 @@ impl Shell {
     fn wake_calls(&mut self, effects: &Effects) {
         for event in &effects.events {
             let (wait, outcome) = match &event.what {
-                Happened::Granted { wait, token, .. } => {
-                    (wait, Ok(ringfence::locks::Done::Granted { token: *token }))
+                Happened::Granted { wait, grant, .. } => {
+                    (wait, Ok(ringfence::locks::Done::Granted { token: grant.token }))
                 }
                 Happened::LeftQueue { wait, cause, .. } => (wait, Err(cause.refusal())),
                 Happened::Opened { .. }
                 | Happened::Ended { .. }
                 | Happened::Queued { .. }
-                | Happened::GrantEnded { .. } => continue,
+                | Happened::GrantEnded { .. }
+                | Happened::Activated { .. }
+                | Happened::ValueChanged { .. }
+                | Happened::Asked { .. }
+                | Happened::Reopened { .. }
+                | Happened::Frozen { .. }
+                | Happened::Thawed { .. }
+                | Happened::Resized { .. } => continue,
             };
             for request in self.calls.remove(wait).unwrap_or_default() {
                 self.orders.push(Order::Answer(request, Answer::Outcome(outcome.clone())));

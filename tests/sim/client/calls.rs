@@ -3,7 +3,7 @@
 
 use ringfence::locks::{
     ANSWERED_MAX, Claim, Command, Done, Header, LockTable, Millis, Mode, Outcome, Refusal,
-    RequestId, ResourceName, Token, Wait,
+    RequestId, ResourceName, Terms, Token, Wait,
 };
 
 use super::{Client, Session, patience};
@@ -89,7 +89,8 @@ impl Client {
         let (tag, first_sent) = (Tag::Op(session.id, id), call.first_sent);
         let command = match call.kind.clone() {
             CallKind::Acquire { name, wait } => {
-                let claim = Claim { names: vec![name], mode: Mode::Exclusive };
+                let claim =
+                    Claim { names: vec![name], mode: Mode::Exclusive, terms: Terms::default() };
                 Command::Acquire { header, claim, wait }
             }
             CallKind::Release { name, token } | CallKind::StaleRelease { name, token } => {

@@ -17,12 +17,13 @@ pub struct TokenOrder {
 impl TokenOrder {
     pub fn committed(&mut self, seen: &Committed<'_>) -> Result<(), String> {
         for event in &seen.effects.events {
-            let Happened::Granted { wait, token, .. } = &event.what else { continue };
+            let Happened::Granted { wait, grant, .. } = &event.what else { continue };
+            let token = grant.token;
             if token.get() <= self.last {
                 return Err(format!("token {token} was issued after {}", self.last));
             }
             self.last = token.get();
-            self.issued.insert(*token, *wait);
+            self.issued.insert(token, *wait);
         }
         if seen.table.token() < self.last {
             return Err(format!("the counter fell to {}", seen.table.token()));

@@ -17,10 +17,13 @@ impl Exclusion {
     pub fn committed(&mut self, seen: &Committed<'_>) -> Result<(), String> {
         for event in &seen.effects.events {
             match &event.what {
-                Happened::Granted { names, token, .. } => {
+                Happened::Granted { names, grant, .. } => {
                     for name in names {
-                        if let Some(holder) = self.holders.insert(name.clone(), *token) {
-                            return Err(format!("{name} granted to {token} beside {holder}"));
+                        if let Some(holder) = self.holders.insert(name.clone(), grant.token) {
+                            return Err(format!(
+                                "{name} granted to {} beside {holder}",
+                                grant.token
+                            ));
                         }
                     }
                 }
@@ -34,7 +37,14 @@ impl Exclusion {
                 Happened::Opened { .. }
                 | Happened::Ended { .. }
                 | Happened::Queued { .. }
-                | Happened::LeftQueue { .. } => {}
+                | Happened::LeftQueue { .. }
+                | Happened::Activated { .. }
+                | Happened::ValueChanged { .. }
+                | Happened::Asked { .. }
+                | Happened::Reopened { .. }
+                | Happened::Frozen { .. }
+                | Happened::Thawed { .. }
+                | Happened::Resized { .. } => {}
             }
         }
         Ok(())

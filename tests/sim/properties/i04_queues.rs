@@ -46,7 +46,14 @@ impl Queues {
                     }
                 }
                 Happened::Ended { session, .. } => self.nobody_left(*session)?,
-                Happened::Opened { .. } => {}
+                Happened::Opened { .. }
+                | Happened::Activated { .. }
+                | Happened::ValueChanged { .. }
+                | Happened::Asked { .. }
+                | Happened::Reopened { .. }
+                | Happened::Frozen { .. }
+                | Happened::Thawed { .. }
+                | Happened::Resized { .. } => {}
             }
         }
         self.nobody_could_go()

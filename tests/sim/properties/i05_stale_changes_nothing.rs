@@ -29,8 +29,8 @@ impl StaleChangesNothing {
         }
         for event in &seen.effects.events {
             match &event.what {
-                Happened::Granted { wait, names, token, .. } => {
-                    self.grants.insert(*token, (wait.session, names.clone()));
+                Happened::Granted { wait, names, grant, .. } => {
+                    self.grants.insert(grant.token, (wait.session, names.clone()));
                 }
                 Happened::GrantEnded { token, .. } => {
                     self.grants.remove(token);
@@ -43,7 +43,15 @@ impl StaleChangesNothing {
                 Happened::Ended { session, .. } => {
                     self.ended.insert(*session, seen.now);
                 }
-                Happened::Queued { .. } | Happened::LeftQueue { .. } => {}
+                Happened::Queued { .. }
+                | Happened::LeftQueue { .. }
+                | Happened::Activated { .. }
+                | Happened::ValueChanged { .. }
+                | Happened::Asked { .. }
+                | Happened::Reopened { .. }
+                | Happened::Frozen { .. }
+                | Happened::Thawed { .. }
+                | Happened::Resized { .. } => {}
             }
         }
         Ok(())

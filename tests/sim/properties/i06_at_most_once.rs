@@ -62,7 +62,14 @@ impl AtMostOnce {
                 Happened::Ended { session, .. } => self.ended.insert(*session),
                 Happened::Opened { .. }
                 | Happened::GrantEnded { .. }
-                | Happened::LeftQueue { .. } => true,
+                | Happened::LeftQueue { .. }
+                | Happened::Activated { .. }
+                | Happened::ValueChanged { .. }
+                | Happened::Asked { .. }
+                | Happened::Reopened { .. }
+                | Happened::Frozen { .. }
+                | Happened::Thawed { .. }
+                | Happened::Resized { .. } => true,
             };
             if !fresh {
                 return Err(format!("settled before, and yet {:?}", event.what));
@@ -91,12 +98,22 @@ fn header_of(command: &Command) -> Option<&Header> {
         Command::SetTtl { header, .. }
         | Command::Acquire { header, .. }
         | Command::Cancel { header, .. }
+        | Command::Confirm { header, .. }
+        | Command::SetValue { header, .. }
         | Command::Release { header, .. } => Some(header),
         Command::Bootstrap(_)
         | Command::OpenSession { .. }
         | Command::CloseSession { .. }
         | Command::MarkSeen { .. }
         | Command::ExpireSessions { .. }
-        | Command::ExpireWaits { .. } => None,
+        | Command::ExpireWaits { .. }
+        | Command::Revoke { .. }
+        | Command::Freeze { .. }
+        | Command::Thaw { .. }
+        | Command::Resize { .. }
+        | Command::AskRelease { .. }
+        | Command::ExpireBarriers { .. }
+        | Command::EndClosures { .. }
+        | Command::Settle => None,
     }
 }

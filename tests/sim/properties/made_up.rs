@@ -1,8 +1,8 @@
 //! Entries that no correct table makes, to show that the checks would notice.
 
 use ringfence::locks::{
-    Done, Effects, Event, Happened, LockTable, Mode, Position, RequestId, ResourceName, Revision,
-    SessionId, Term, Token, WaitId,
+    Done, Effects, Event, Granted, Happened, LockTable, Mode, Phase, Position, RequestId,
+    ResourceName, Revision, SessionId, Term, Token, WaitId,
 };
 
 use crate::log::Committed;
@@ -11,7 +11,8 @@ pub fn granted(session: u64, name: &str, token: u64) -> Happened {
     let wait = WaitId { session: SessionId(session), request: RequestId::FIRST };
     let names = vec![ResourceName::new(name).expect("a plain name")];
     let token = Token::new(token).expect("a small token");
-    Happened::Granted { wait, names, mode: Mode::Exclusive, token }
+    let (floor, mode, slot, phase) = (token, Mode::Exclusive, None, Phase::Active);
+    Happened::Granted { wait, names, grant: Granted { token, floor, mode, slot, phase } }
 }
 
 pub fn committed<T>(what: Happened, check: impl FnOnce(&Committed<'_>) -> T) -> T {

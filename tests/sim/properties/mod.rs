@@ -178,9 +178,17 @@ pub fn count_effects(counts: &mut Counts, command: Option<&Command>, effects: &E
                 counts.add(Count::WaitersEnded);
             }
             Happened::Ended { .. }
+            | Happened::LeftQueue { .. }
             | Happened::GrantEnded { .. }
             | Happened::Opened { .. }
-            | Happened::Queued { .. } => {}
+            | Happened::Queued { .. }
+            | Happened::Activated { .. }
+            | Happened::ValueChanged { .. }
+            | Happened::Asked { .. }
+            | Happened::Reopened { .. }
+            | Happened::Frozen { .. }
+            | Happened::Thawed { .. }
+            | Happened::Resized { .. } => {}
         }
     }
     count_outcome(counts, command, effects);
