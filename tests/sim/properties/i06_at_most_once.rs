@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use ringfence::locks::{
-    Command, Done, Effects, Fact, Happened, Header, RequestId, SessionId, WaitId,
+    Command, Done, Effects, Event, Fact, Happened, Header, RequestId, SessionId, Token, WaitId,
 };
 
 use crate::log::Committed;
@@ -18,6 +18,8 @@ pub struct AtMostOnce {
     granted: BTreeSet<WaitId>,
     cancelled: BTreeSet<WaitId>,
     ended: BTreeSet<SessionId>,
+    activated: BTreeSet<Token>,
+    gone: BTreeSet<Token>,
 }
 
 impl AtMostOnce {
@@ -37,7 +39,10 @@ impl AtMostOnce {
 
     fn request(&mut self, header: &Header, effects: &Effects) -> Result<(), String> {
         let saw = effects.facts.iter().any(|fact| matches!(fact, Fact::Seen { .. }));
-        if effects.events.is_empty() && !saw {
+        // A grant to one who waited is no effect of the request that made room, still less
+        // of one that only came when an earlier entry had left it to do.
+        let waited = |event: &Event| matches!(&event.what, Happened::Granted { wait, .. } if self.queued.contains(wait));
+        if effects.events.iter().all(waited) && !saw {
             return Ok(());
         }
         let key = (header.session, header.id);
@@ -60,10 +65,10 @@ impl AtMostOnce {
                     self.granted.insert(*wait) && !self.cancelled.contains(wait)
                 }
                 Happened::Ended { session, .. } => self.ended.insert(*session),
+                Happened::Activated { token, .. } => self.activated.insert(*token),
+                Happened::GrantEnded { token, .. } => self.gone.insert(*token),
                 Happened::Opened { .. }
-                | Happened::GrantEnded { .. }
                 | Happened::LeftQueue { .. }
-                | Happened::Activated { .. }
                 | Happened::ValueChanged { .. }
                 | Happened::Asked { .. }
                 | Happened::Reopened { .. }
