@@ -8,6 +8,7 @@ use super::effect::{
 use super::entry::Entry;
 use super::ids::{Millis, ResourceName, Token};
 use super::rows::{Asked, FrozenRow, ResizedRow, RowKey};
+use super::switches::Rule;
 
 /// How many resources may be frozen.
 pub const FROZEN_MAX: usize = 100_000;
@@ -15,12 +16,15 @@ pub const FROZEN_MAX: usize = 100_000;
 impl Entry<'_> {
     /// Ends exactly the grant that is named, never a newer one.
     pub(super) fn revoke(&mut self, resource: &ResourceName, token: Token, note: &Note) -> Outcome {
+        let token = self.revoked(resource, token);
         let grant = self.table.live_grant_on(resource, token).ok_or(Refusal::NotHeld)?;
         let (names, slot) = (grant.names.clone(), grant.slot);
         let by = self.issue_token()?;
         self.end_grant(token, GrantEndCause::Revoked { by, note: note.clone() });
         // Who remains is not shut out with the one that was revoked.
-        let floor = self.lowest_holder(resource).unwrap_or(by);
+        let remains = self.lowest_holder(resource);
+        let remains = remains.filter(|_| self.table.holds(Rule::RevokeFloorSpares));
+        let floor = remains.unwrap_or(by);
         Ok(administered(Administered::Revoked { names, slot, token: by, floor }))
     }
 
@@ -124,6 +128,12 @@ impl Entry<'_> {
         self.live_grant(token).asked = Some(Asked { at, within, note: note.clone() });
         self.session_changed(wait, at);
         Ok(administered(Administered::Asked { at }))
+    }
+
+    /// The grant that a revoke means: the one that it names.
+    fn revoked(&self, resource: &ResourceName, named: Token) -> Token {
+        let exact = self.table.holds(Rule::RevokeNamesToken);
+        if exact { named } else { self.lowest_holder(resource).unwrap_or(named) }
     }
 
     fn lowest_holder(&self, resource: &ResourceName) -> Option<Token> {

@@ -8,6 +8,7 @@ use super::hash::Canon;
 use super::ids::{Millis, ResourceName, Revision, Token};
 use super::rows::{ClosureRow, GrantRow, RowKey};
 use super::session::Place;
+use super::switches::Rule;
 
 /// How many names one entry grants to waiters; the rest is left for the next ones.
 pub const GRANTS_PER_ENTRY_MAX: usize = 1_024;
@@ -18,7 +19,8 @@ impl Entry<'_> {
     /// token is spent on a waiter that ends in the same entry.
     pub(super) fn settle(&mut self) {
         self.table.unsettled.extend(self.opened.iter().cloned());
-        let mut room = GRANTS_PER_ENTRY_MAX;
+        let large = self.table.holds(Rule::EntriesAreLarge);
+        let mut room = if large { GRANTS_PER_ENTRY_MAX } else { 2 };
         while room > 0
             && let Some(name) = self.table.unsettled.first().cloned()
         {
@@ -82,7 +84,8 @@ impl Entry<'_> {
                 session.places.insert(name.clone(), Place::Held(token));
             }
         }
-        let phase = claim.terms.handoff.phase();
+        let strict = self.table.holds(Rule::BarrierFirst);
+        let phase = if strict { claim.terms.handoff.phase() } else { Phase::Active };
         if let Phase::Barrier { deadline } = phase {
             self.fact(Fact::TimerBegan { timer: Timer::Barrier(token), after: deadline });
         }
@@ -167,7 +170,8 @@ impl Entry<'_> {
     pub(super) fn expire_barriers(&mut self, tokens: &[Token]) -> Outcome {
         for token in tokens {
             let grant = self.table.grants.get(token);
-            if grant.is_some_and(|grant| grant.phase != Phase::Active) {
+            let ends = self.table.holds(Rule::UnconfirmedEnds);
+            if grant.is_some_and(|grant| grant.phase != Phase::Active) && ends {
                 self.end_grant(*token, GrantEndCause::Unconfirmed);
             }
         }

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::claim::{Claim, Mode};
+use super::claim::{Claim, Mode, Phase};
 use super::command::WaitId;
 use super::ids::{ResourceName, Token};
-use super::rows::WaitRow;
+use super::rows::{GrantRow, WaitRow};
+use super::switches::Rule;
 use super::table::{Capacity, LockTable, Resource};
 
 impl LockTable {
@@ -15,7 +16,8 @@ impl LockTable {
         names.iter().all(|name| {
             self.resources.get(name).is_none_or(|resource| {
                 let first = resource.queue.first_key_value().map(|(_, wait)| *wait);
-                (first.is_none() || first == who) && self.admits(resource, mode)
+                let next = first.is_none() || first == who || !self.holds(Rule::QueueIsFifo);
+                next && self.admits(resource, mode)
             })
         })
     }
@@ -78,6 +80,12 @@ impl LockTable {
     /// the holders, itself included. So holders that share do not fence each other out,
     /// and whoever held before all of them is. (I8, section 6)
     pub(super) fn floor(&self, claim: &Claim, token: Token) -> Token {
+        if !self.holds(Rule::FloorIsLowestHolder) {
+            return token;
+        }
+        if claim.mode.slots().is_some() && !self.holds(Rule::FloorOfModeChange) {
+            return Token::new(1).expect("the first token");
+        }
         let lowest = |name| self.resources.get(name)?.holders.first().copied();
         claim.names.iter().filter_map(lowest).min().unwrap_or(token)
     }
@@ -86,16 +94,21 @@ impl LockTable {
     /// holders and closures of a resource share one mode, or they would conflict: the
     /// first of them speaks for all.
     fn admits(&self, resource: &Resource, mode: Mode) -> bool {
-        let held = resource.holders.first().map(|token| self.grants[token].mode);
-        let closed = resource.closures.first().map(|token| self.closures[token].mode);
+        let blocks =
+            |grant: &&GrantRow| grant.phase == Phase::Active || self.holds(Rule::BarrierBlocks);
+        let held = resource.holders.first().map(|token| &self.grants[token]).filter(blocks);
+        let held = held.map(|grant| grant.mode);
+        let closed = resource.closures.first().filter(|_| self.holds(Rule::DelayCloses));
+        let closed = closed.map(|token| self.closures[token].mode);
         let conflict = [held, closed].into_iter().flatten().any(|other| mode.conflicts_with(other));
-        if conflict || resource.frozen.is_some() {
+        if conflict || (resource.frozen.is_some() && self.holds(Rule::FreezeCloses)) {
             return false;
         }
         match (mode, resource.capacity) {
             // While there are more holders than slots, nobody else gets one. (I3)
             (Mode::Slots { of }, in_force) => {
                 resource.slots.len() < in_force.map_or(of, |capacity| capacity.slots)
+                    || !self.holds(Rule::SlotsAreCounted)
             }
             (Mode::Exclusive | Mode::Shared, _) => true,
         }

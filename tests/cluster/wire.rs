@@ -166,10 +166,8 @@ impl Wire {
         wait: Duration,
     ) -> Result<v1::Grant, Status> {
         let (resource, wait_ms) = (resource.to_owned(), millis(wait));
-        let header = Some(header);
-        let message = v1::AcquireRequest { header, resource, mode, wait_ms, ..Default::default() };
-        let answer =
-            self.answer(message, async |message| self.locks().acquire(message).await).await?;
+        let message = v1::AcquireRequest { resource, wait_ms, ..Default::default() };
+        let answer = self.ask(header, message).await?;
         Ok(answer.grant.expect("a grant in the answer"))
     }
 

@@ -17,6 +17,7 @@
     reason = "all properties are asked in the same way, whatever one needs of it"
 )]
 
+mod administrator;
 mod campaign;
 mod client;
 mod counterexamples;
@@ -35,6 +36,7 @@ mod shell;
 mod simulation;
 mod time;
 mod trace;
+mod waiting;
 mod world;
 
 use std::env;
