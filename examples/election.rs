@@ -13,7 +13,6 @@ use std::time::Duration;
 use play::{Actor, Told, client, orders, scene};
 use ringfence::client::Observer;
 use ringfence::fence::sqlite;
-use rusqlite::Connection;
 
 const ELECTION: &str = "example/primary";
 const TTL: Duration = Duration::from_secs(2);
@@ -31,7 +30,7 @@ async fn story() -> Told<()> {
     let folder = tempfile::tempdir()?;
     let database = folder.path().join("orders.db");
     let database = database.to_str().ok_or("a folder with a strange name")?;
-    let orders = Connection::open(database)?;
+    let orders = play::database(database)?;
     orders.execute_batch("CREATE TABLE orders (number INTEGER PRIMARY KEY, by TEXT)")?;
     sqlite::install(&orders)?;
     let mut observer = client()?.observe(ELECTION);
@@ -93,7 +92,7 @@ async fn leader(observer: &mut Observer, expected: Option<&str>) -> Told<()> {
 
 /// One that wants to be the primary, in a process of its own.
 async fn primary(name: &str, database: &str) -> Told<()> {
-    let mut database = Connection::open(database)?;
+    let mut database = play::database(database)?;
     let session = client()?.session(TTL).purpose(name).await?;
     let leadership = session.election(ELECTION).campaign(name).await?;
     println!("leads with token {}", leadership.token());

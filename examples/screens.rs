@@ -33,7 +33,7 @@ async fn story() -> Told<()> {
     let folder = tempfile::tempdir()?;
     let player = folder.path().join("player.db");
     let player = player.to_str().ok_or("a folder with a strange name")?;
-    let played = Connection::open(player)?;
+    let played = play::database(player)?;
     played.execute_batch("CREATE TABLE played (minute INTEGER, device TEXT, slot INTEGER)")?;
     sqlite::install(&played)?;
 
@@ -80,7 +80,7 @@ async fn story() -> Told<()> {
 
 /// A device of the account, in a process of its own.
 async fn device(name: &str, player: &str) -> Told<()> {
-    let mut player = Connection::open(player)?;
+    let mut player = play::database(player)?;
     let session = client()?.session(TTL).purpose(name).await?;
     let mut screen = None;
     let mut orders = orders();

@@ -6,6 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use ringfence::client::Client;
+use rusqlite::Connection;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines, Stdin, stdin};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
@@ -19,6 +20,14 @@ pub fn client() -> Told<Client> {
     let endpoints = std::env::var("RINGFENCE_ENDPOINTS").ok();
     let endpoints = endpoints.unwrap_or_else(|| "127.0.0.1:7411".to_owned());
     Ok(Client::connect(endpoints.split(','))?)
+}
+
+/// A database in a file, in which a mark survives a power loss.
+pub fn database(path: &str) -> Told<Connection> {
+    let database = Connection::open(path)?;
+    database.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL")?;
+    database.busy_timeout(PATIENCE)?;
+    Ok(database)
 }
 
 /// This program in another role, spoken to line by line.
