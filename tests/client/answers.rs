@@ -42,9 +42,16 @@ impl Authority {
     /// Answers a renewal, and notes it under the session's id.
     pub fn renew(&self, node: usize, renewal: &v1::Renewal) -> renewal_answer::Result {
         let mut table = self.table();
-        let (id, oldest, answered, no_forward) = (renewal.session, 0, vec![], false);
-        let contents = String::new();
-        table.seen.push(Seen { node, what: "renew", id, oldest, answered, no_forward, contents });
+        table.seen.push(Seen {
+            node,
+            what: "renew",
+            session: renewal.session,
+            id: renewal.session,
+            oldest: 0,
+            answered: vec![],
+            no_forward: false,
+            contents: String::new(),
+        });
         let Some(session) = table.locks.session(SessionId(renewal.session)) else {
             let (message, leader) = (String::new(), String::new());
             let reason = Reason::SessionExpired.as_str().to_owned();
