@@ -2,9 +2,13 @@
 //! links go dark, nodes change their minds and the application lets go.
 #![cfg(feature = "client")]
 
+mod admin;
 mod answers;
 mod authority;
 mod chaos;
+mod elections;
+mod handoff;
+mod holders;
 mod lease;
 mod modes;
 mod node;
@@ -13,4 +17,5 @@ mod routes;
 mod service;
 mod table;
 mod waits;
+mod watches;
 mod watching;
