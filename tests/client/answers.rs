@@ -26,8 +26,8 @@ impl Authority {
     // Sessions.
 
     pub fn open(&self, request: &v1::OpenSessionRequest) -> Answer<v1::OpenSessionResponse> {
-        let owner = OwnerId::from_slice(&request.owner_id).map_err(bad)?;
-        let labels = labels_in(request.labels.clone()).map_err(bad)?;
+        let owner = OwnerId::from_slice(&request.owner_id).map_err(|e| bad(&e))?;
+        let labels = labels_in(request.labels.clone()).map_err(|e| bad(&e))?;
         let ttl = ringfence::locks::Millis(request.ttl_ms);
         self.change(|t| t.owners.insert(request.owner_id.to_vec()));
         match self.propose(&Command::OpenSession { owner, ttl, labels })? {
@@ -42,9 +42,16 @@ impl Authority {
     /// Answers a renewal, and notes it under the session's id.
     pub fn renew(&self, node: usize, renewal: &v1::Renewal) -> renewal_answer::Result {
         let mut table = self.table();
-        let (id, oldest, answered, no_forward) = (renewal.session, 0, vec![], false);
-        let contents = String::new();
-        table.seen.push(Seen { node, what: "renew", id, oldest, answered, no_forward, contents });
+        table.seen.push(Seen {
+            node,
+            what: "renew",
+            session: renewal.session,
+            id: renewal.session,
+            oldest: 0,
+            answered: vec![],
+            no_forward: false,
+            contents: String::new(),
+        });
         let Some(session) = table.locks.session(SessionId(renewal.session)) else {
             let (message, leader) = (String::new(), String::new());
             let reason = Reason::SessionExpired.as_str().to_owned();
@@ -56,14 +63,14 @@ impl Authority {
     }
 
     pub fn close(&self, request: &v1::CloseSessionRequest) -> Answer<v1::CloseSessionResponse> {
-        let owner = OwnerId::from_slice(&request.owner_id).map_err(bad)?;
-        let session = session_in(request.session).map_err(bad)?;
+        let owner = OwnerId::from_slice(&request.owner_id).map_err(|e| bad(&e))?;
+        let session = session_in(request.session).map_err(|e| bad(&e))?;
         self.propose(&Command::CloseSession { owner, session })?;
         Ok(v1::CloseSessionResponse {})
     }
 
     pub fn set_ttl(&self, request: &v1::SetTtlRequest) -> Answer<v1::SetTtlResponse> {
-        let header = header_in(request.header.clone()).map_err(bad)?;
+        let header = header_in(request.header.clone()).map_err(|e| bad(&e))?;
         let ttl = ringfence::locks::Millis(request.ttl_ms);
         match self.propose(&Command::SetTtl { header, ttl })? {
             Done::TtlSet { ttl } => Ok(v1::SetTtlResponse { ttl_ms: ttl.0 }),
@@ -79,8 +86,8 @@ impl Authority {
         &self,
         request: &v1::AcquireRequest,
     ) -> Answer<Option<v1::AcquireResponse>> {
-        let (claim, wait) = claim_in(request).map_err(bad)?;
-        let header = header_in(request.header.clone()).map_err(bad)?;
+        let (claim, wait) = claim_in(request).map_err(|e| bad(&e))?;
+        let header = header_in(request.header.clone()).map_err(|e| bad(&e))?;
         match self.propose(&Command::Acquire { header, claim, wait })? {
             Done::Queued { ahead } if request.answer_queued => {
                 let queued = Some(v1::QueuePlace { ahead });
@@ -97,7 +104,7 @@ impl Authority {
         &self,
         header: Option<&v1::RequestHeader>,
     ) -> Answer<v1::AcquireResponse> {
-        let header = header_in(header.cloned()).map_err(bad)?;
+        let header = header_in(header.cloned()).map_err(|e| bad(&e))?;
         let id = WaitId { session: header.session, request: header.id };
         let mut bell = self.bell.subscribe();
         loop {
@@ -112,8 +119,8 @@ impl Authority {
     }
 
     pub fn cancel(&self, request: &v1::CancelRequest) -> Answer<v1::CancelResponse> {
-        let header = header_in(request.header.clone()).map_err(bad)?;
-        let target = RequestId::new(request.target).map_err(bad)?;
+        let header = header_in(request.header.clone()).map_err(|e| bad(&e))?;
+        let target = RequestId::new(request.target).map_err(|e| bad(&e))?;
         match self.propose(&Command::Cancel { header, target })? {
             Done::CancelledTarget => Ok(v1::CancelResponse { grant: None }),
             Done::Granted { token } => {
@@ -127,9 +134,9 @@ impl Authority {
     }
 
     pub fn release(&self, request: &v1::ReleaseRequest) -> Answer<v1::ReleaseResponse> {
-        let header = header_in(request.header.clone()).map_err(bad)?;
-        let resource = ResourceName::new(&request.resource).map_err(bad)?;
-        let token = token_in(request.token).map_err(bad)?;
+        let header = header_in(request.header.clone()).map_err(|e| bad(&e))?;
+        let resource = ResourceName::new(&request.resource).map_err(|e| bad(&e))?;
+        let token = token_in(request.token).map_err(|e| bad(&e))?;
         match self.propose(&Command::Release { header, resource, token })? {
             Done::Released { at } => {
                 Ok(v1::ReleaseResponse { released_at: Some(revision_out(at)) })
@@ -139,9 +146,9 @@ impl Authority {
     }
 
     pub fn confirm(&self, request: &v1::ConfirmRequest) -> Answer<v1::ConfirmResponse> {
-        let header = header_in(request.header.clone()).map_err(bad)?;
-        let resource = ResourceName::new(&request.resource).map_err(bad)?;
-        let token = token_in(request.token).map_err(bad)?;
+        let header = header_in(request.header.clone()).map_err(|e| bad(&e))?;
+        let resource = ResourceName::new(&request.resource).map_err(|e| bad(&e))?;
+        let token = token_in(request.token).map_err(|e| bad(&e))?;
         match self.propose(&Command::Confirm { header, resource, token })? {
             Done::Confirmed { at } => {
                 Ok(v1::ConfirmResponse { confirmed_at: Some(revision_out(at)) })
@@ -151,10 +158,10 @@ impl Authority {
     }
 
     pub fn set_value(&self, request: &v1::SetValueRequest) -> Answer<v1::SetValueResponse> {
-        let header = header_in(request.header.clone()).map_err(bad)?;
-        let resource = ResourceName::new(&request.resource).map_err(bad)?;
-        let token = token_in(request.token).map_err(bad)?;
-        let value = Value::new(&request.value).map_err(bad)?;
+        let header = header_in(request.header.clone()).map_err(|e| bad(&e))?;
+        let resource = ResourceName::new(&request.resource).map_err(|e| bad(&e))?;
+        let token = token_in(request.token).map_err(|e| bad(&e))?;
+        let value = Value::new(&request.value).map_err(|e| bad(&e))?;
         match self.propose(&Command::SetValue { header, resource, token, value })? {
             Done::ValueSet { at } => {
                 Ok(v1::SetValueResponse { changed_at: Some(revision_out(at)) })
@@ -167,7 +174,7 @@ impl Authority {
 
     pub fn held(&self, request: &v1::HeldRequest) -> Answer<v1::HeldResponse> {
         let table = self.table();
-        let owner = OwnerId::from_slice(&request.owner_id).map_err(bad)?;
+        let owner = OwnerId::from_slice(&request.owner_id).map_err(|e| bad(&e))?;
         let view = table.locks.owned_session(owner, SessionId(request.session));
         let view = view.ok_or_else(|| refused(&Refusal::SessionExpired))?;
         let of = |grant: &GrantRow| {
@@ -218,9 +225,9 @@ impl Authority {
     }
 
     pub fn revoke_grant(&self, request: &v1::RevokeRequest) -> Answer<v1::RevokeResponse> {
-        let resource = ResourceName::new(&request.resource).map_err(bad)?;
-        let token = token_in(request.token).map_err(bad)?;
-        let note = note_in(request.note.clone()).map_err(bad)?;
+        let resource = ResourceName::new(&request.resource).map_err(|e| bad(&e))?;
+        let token = token_in(request.token).map_err(|e| bad(&e))?;
+        let note = note_in(request.note.clone()).map_err(|e| bad(&e))?;
         match self.administer(&Command::Revoke { resource, token, note })? {
             Administered::Revoked { names, slot, token, floor } => {
                 let fences = names.into_iter().map(|resource| fence(resource, slot, token, floor));
@@ -231,8 +238,8 @@ impl Authority {
     }
 
     pub fn freeze(&self, request: &v1::FreezeRequest) -> Answer<v1::FreezeResponse> {
-        let resource = ResourceName::new(&request.resource).map_err(bad)?;
-        let note = note_in(request.note.clone()).map_err(bad)?;
+        let resource = ResourceName::new(&request.resource).map_err(|e| bad(&e))?;
+        let note = note_in(request.note.clone()).map_err(|e| bad(&e))?;
         match self.administer(&Command::Freeze { resource: resource.clone(), note })? {
             Administered::Frozen { token } => {
                 Ok(v1::FreezeResponse { fence: Some(fence(resource, None, token, token)) })
@@ -242,9 +249,9 @@ impl Authority {
     }
 
     pub fn thaw(&self, request: &v1::ThawRequest) -> Answer<v1::ThawResponse> {
-        let resource = ResourceName::new(&request.resource).map_err(bad)?;
-        let token = token_in(request.token).map_err(bad)?;
-        let note = note_in(request.note.clone()).map_err(bad)?;
+        let resource = ResourceName::new(&request.resource).map_err(|e| bad(&e))?;
+        let token = token_in(request.token).map_err(|e| bad(&e))?;
+        let note = note_in(request.note.clone()).map_err(|e| bad(&e))?;
         match self.administer(&Command::Thaw { resource, token, note })? {
             Administered::Thawed { at } => {
                 Ok(v1::ThawResponse { thawed_at: Some(revision_out(at)) })
@@ -254,9 +261,9 @@ impl Authority {
     }
 
     pub fn resize(&self, request: &v1::ResizeRequest) -> Answer<v1::ResizeResponse> {
-        let resource = ResourceName::new(&request.resource).map_err(bad)?;
-        let slots = slots_in(request.slots).map_err(bad)?;
-        let note = note_in(request.note.clone()).map_err(bad)?;
+        let resource = ResourceName::new(&request.resource).map_err(|e| bad(&e))?;
+        let slots = slots_in(request.slots).map_err(|e| bad(&e))?;
+        let note = note_in(request.note.clone()).map_err(|e| bad(&e))?;
         match self.administer(&Command::Resize { resource: resource.clone(), slots, note })? {
             Administered::Resized { slots, token, floor, removed } => {
                 let of = |slot| fence(resource.clone(), Some(slot), token, floor);
@@ -273,10 +280,10 @@ impl Authority {
     }
 
     pub fn ask_release(&self, request: &v1::AskReleaseRequest) -> Answer<v1::AskReleaseResponse> {
-        let resource = ResourceName::new(&request.resource).map_err(bad)?;
-        let token = token_in(request.token).map_err(bad)?;
-        let within = within_in(request.within_ms).map_err(bad)?;
-        let note = note_in(request.note.clone()).map_err(bad)?;
+        let resource = ResourceName::new(&request.resource).map_err(|e| bad(&e))?;
+        let token = token_in(request.token).map_err(|e| bad(&e))?;
+        let within = within_in(request.within_ms).map_err(|e| bad(&e))?;
+        let note = note_in(request.note.clone()).map_err(|e| bad(&e))?;
         match self.administer(&Command::AskRelease { resource, token, within, note })? {
             Administered::Asked { at } => {
                 Ok(v1::AskReleaseResponse { asked_at: Some(revision_out(at)) })

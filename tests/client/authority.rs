@@ -23,6 +23,8 @@ pub enum Manner {
     LosesReply,
     /// Takes effect and never answers.
     SwallowsReply,
+    /// Takes effect; if the answer does not come at once the connection breaks.
+    BreaksOff,
     /// Never answers and takes no effect.
     Silent,
     /// Refuses at the door.
@@ -34,6 +36,8 @@ pub enum Manner {
 pub struct Seen {
     pub node: usize,
     pub what: &'static str,
+    /// 0 if the call is of no session.
+    pub session: u64,
     pub id: u64,
     pub oldest: u64,
     pub answered: Vec<u64>,
@@ -221,10 +225,11 @@ impl Authority {
 
     /// Every request id was used for one request only, always with the same contents.
     pub fn assert_no_id_was_used_twice(&self) {
-        let mut sent: BTreeMap<u64, String> = BTreeMap::new();
+        let mut sent: BTreeMap<(u64, u64), String> = BTreeMap::new();
         for seen in self.table().seen.iter().filter(|seen| seen.oldest > 0) {
             let contents = format!("{} {}", seen.what, seen.contents);
-            assert_eq!(*sent.entry(seen.id).or_insert_with(|| contents.clone()), contents);
+            let first = sent.entry((seen.session, seen.id)).or_insert_with(|| contents.clone());
+            assert_eq!(*first, contents);
             assert!(seen.oldest <= seen.id, "{seen:?}");
             assert!(seen.answered.iter().all(|&id| id > seen.oldest), "{seen:?}");
         }
@@ -243,9 +248,16 @@ impl Authority {
     ) -> Manner {
         self.change(|t| {
             let header = header.cloned().unwrap_or_default();
-            let (id, oldest) = (header.request_id, header.oldest_outstanding);
-            let answered = header.answered;
-            t.seen.push(Seen { node, what, id, oldest, answered, no_forward, contents });
+            t.seen.push(Seen {
+                node,
+                what,
+                session: header.session,
+                id: header.request_id,
+                oldest: header.oldest_outstanding,
+                answered: header.answered,
+                no_forward,
+                contents,
+            });
             if what == "keep_alive" {
                 t.streams += 1;
             }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use ringfence::client::Client;
 use ringfence::wire::v1::admin_server::AdminServer;
 use ringfence::wire::v1::cluster_server::ClusterServer;
 use ringfence::wire::v1::locks_server::LocksServer;
@@ -130,5 +131,21 @@ async fn pass(
     }
 }
 
+/// A client that knows all these nodes and waits long for each.
+pub fn client_of(nodes: &[Node]) -> Client {
+    let client = Client::builder().attempt_timeout(Duration::from_secs(10));
+    client.connect(nodes.iter().map(|node| &node.address)).expect("good endpoints")
+}
+
 /// Long enough for any answer, short enough for a test.
 pub const SOON: Duration = Duration::from_secs(20);
+
+/// An authority with so many nodes.
+pub async fn nodes(count: usize) -> (Authority, Vec<Node>) {
+    let authority = Authority::new();
+    let mut nodes = Vec::new();
+    for number in 0..count {
+        nodes.push(Node::start(&authority, number).await);
+    }
+    (authority, nodes)
+}

@@ -3,6 +3,7 @@
 
 use std::fmt::Debug;
 use std::pin::Pin;
+use std::time::Duration;
 
 use ringfence::wire::reason::Reason;
 use ringfence::wire::v1::admin_server::Admin;
@@ -90,6 +91,12 @@ impl Service {
                 let _ = effect(&self.authority, &message).await;
                 Err(Status::unavailable("the connection broke"))
             }
+            Manner::BreaksOff => {
+                let effect = effect(&self.authority, &message);
+                let broken = |_| Err(Status::unavailable("the connection broke"));
+                let answer = tokio::time::timeout(Duration::ZERO, effect).await;
+                answer.unwrap_or_else(broken).map(Response::new)
+            }
             Manner::SwallowsReply => {
                 let _ = effect(&self.authority, &message).await;
                 std::future::pending().await
@@ -110,7 +117,9 @@ impl Service {
                     leader: leader.map(|(_, leader)| leader).unwrap_or_default(),
                 })
             }
-            Manner::LosesReply | Manner::SwallowsReply | Manner::Silent => return None,
+            Manner::LosesReply | Manner::SwallowsReply | Manner::BreaksOff | Manner::Silent => {
+                return None;
+            }
         };
         let (session, sequence) = (renewal.session, renewal.sequence);
         Some(v1::RenewalAnswer { session, sequence, result: Some(result) })
@@ -133,7 +142,7 @@ impl Sessions for Service {
         match self.authority.enter(self.number, "keep_alive", None, no_forward, String::new()) {
             Manner::Refuses(reason, metadata) => return Err(reason.status("", metadata)),
             Manner::Silent => std::future::pending().await,
-            Manner::Well | Manner::LosesReply | Manner::SwallowsReply => {}
+            Manner::Well | Manner::LosesReply | Manner::SwallowsReply | Manner::BreaksOff => {}
         }
         let (answers, stream) = mpsc::channel(16);
         let service = self.clone();

@@ -169,7 +169,7 @@ fn acquire(header: Header, resource: &str, mode: Mode, wait: Wait) -> Command {
     Command::Acquire { header, claim, wait }
 }
 
-pub fn bad(invalid: Invalid) -> Status {
+pub fn bad(invalid: &Invalid) -> Status {
     let metadata = [(key::FIELD, invalid.field.to_owned()), (key::BOUND, invalid.bound.to_owned())];
     Reason::InvalidArgument.status(invalid.to_string(), metadata)
 }

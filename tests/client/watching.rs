@@ -31,7 +31,7 @@ impl Watch for Service {
         let contents = message.contents();
         let breaks = match self.authority.enter(self.number, "watch", None, no_forward, contents) {
             Manner::Well => false,
-            Manner::LosesReply => true,
+            Manner::LosesReply | Manner::BreaksOff => true,
             Manner::SwallowsReply | Manner::Silent => std::future::pending().await,
             Manner::Refuses(reason, metadata) => return Err(reason.status("", metadata)),
         };
