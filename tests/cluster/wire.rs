@@ -156,7 +156,8 @@ impl Wire {
     ) -> Result<v1::Grant, Status> {
         let mode = v1::Mode::Exclusive.into();
         let (resource, wait_ms) = (resource.to_owned(), millis(wait));
-        let message = v1::AcquireRequest { header: Some(header), resource, mode, wait_ms };
+        let header = Some(header);
+        let message = v1::AcquireRequest { header, resource, mode, wait_ms, ..Default::default() };
         let answer =
             self.answer(message, async |message| self.locks().acquire(message).await).await?;
         Ok(answer.grant.expect("a grant in the answer"))
