@@ -192,7 +192,8 @@ impl Entry<'_> {
     /// Notes the revision that a renewal's answer tells the client to read from.
     pub(super) fn session_changed(&mut self, wait: WaitId, at: Revision) {
         self.touch(RowKey::Window(wait.session));
-        if let Some(session) = self.table.sessions.get_mut(&wait.session) {
+        let told = self.table.holds(Rule::ChangesAreTold);
+        if let Some(session) = self.table.sessions.get_mut(&wait.session).filter(|_| told) {
             session.window.changed_at = at;
         }
     }

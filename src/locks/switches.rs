@@ -74,6 +74,8 @@ pub enum Rule {
     RevokeFloorSpares,
     /// A revoke ends exactly the grant that it names, never a newer one.
     RevokeNamesToken,
+    /// A renewal tells of every change to the session's grants and waits.
+    ChangesAreTold,
 }
 
 /// Which rules are switched off.

@@ -83,6 +83,7 @@ counts! {
     WritesLate 2000 "writes that arrived after their session had ended",
     WritesBeside 1000 "writes accepted while others hold too",
     Raises 1000 "raises accepted",
+    RaisesWaited 20 "raises that waited for a write past its check",
     RaisesRefused 20 "stale raises refused",
     FencesRaised 300 "raises of administrators accepted",
     AllFree 100 "runs at whose end everything was free",

@@ -7,6 +7,7 @@ use ringfence::fence::{Marks, Verdict as Decided, decide};
 use ringfence::locks::{ClusterId, Fence, Token};
 
 use crate::properties::books::{PLACES, place};
+use crate::time::Micros;
 
 /// How many there are: an owner writes to one, a handoff names one or both.
 pub const DESTINATIONS: usize = 2;
@@ -15,6 +16,8 @@ pub const DESTINATIONS: usize = 2;
 #[derive(Default)]
 pub struct Destination {
     marks: [Option<Kept>; PLACES],
+    /// Until when the transaction that holds each mark has it.
+    locked: [Micros; PLACES],
 }
 
 struct Kept {
@@ -33,16 +36,26 @@ pub struct Verdict {
 }
 
 impl Destination {
+    /// Until when another transaction holds the mark.
+    pub fn locked_until(&self, fence: &Fence) -> Micros {
+        self.locked[place(&fence.resource)]
+    }
+
+    /// A transaction that has checked commits only then.
+    pub fn lock(&mut self, fence: &Fence, until: Micros) {
+        self.locked[place(&fence.resource)] = until;
+    }
+
+    /// Whether the rule lets it pass as things are.
+    pub fn check(&self, fence: &Fence) -> bool {
+        matches!(decide(self.known(fence), fence), Decided::Accept(_))
+    }
+
     /// Checks, raises and writes, in one atomic step; a raise writes nothing.
     pub fn write(&mut self, fence: &Fence, refuses: bool) -> Verdict {
         let at = place(&fence.resource);
         let before = self.marks_of(fence);
-        let known = self.marks[at].as_ref().map(|kept| Marks {
-            cluster: kept.cluster,
-            resource: kept.mark,
-            slot: fence.slot.and_then(|slot| kept.slots.get(&slot).copied()),
-        });
-        match decide(known, fence) {
+        match decide(self.known(fence), fence) {
             Decided::Accept(marks) => {
                 let (cluster, mark) = (marks.cluster, marks.resource);
                 let kept =
@@ -59,6 +72,14 @@ impl Destination {
     pub fn is_raised(&self, fence: &Fence) -> bool {
         let (mark, slot) = self.marks_of(fence);
         mark >= fence.floor.get() && (fence.slot.is_none() || slot >= fence.token.get())
+    }
+
+    fn known(&self, fence: &Fence) -> Option<Marks> {
+        self.marks[place(&fence.resource)].as_ref().map(|kept| Marks {
+            cluster: kept.cluster,
+            resource: kept.mark,
+            slot: fence.slot.and_then(|slot| kept.slots.get(&slot).copied()),
+        })
     }
 
     fn marks_of(&self, fence: &Fence) -> (u64, u64) {

@@ -48,6 +48,10 @@ pub enum ShellRule {
     CountsLowerTtl,
     /// A client raises its fence at every destination before it confirms.
     RaisesBeforeConfirm,
+    /// A destination's transaction holds the mark's lock from its check to its commit.
+    CheckLocksMark,
+    /// A destination keeps a mark for each slot.
+    SlotsAreMarked,
 }
 
 /// How bad the network is.

@@ -120,7 +120,7 @@ impl Simulation {
                 }
                 return Some(event);
             }
-            Event::Up { .. } | Event::Write { .. } | Event::Raise { .. } | Event::Fault(_) => {
+            Event::Up { .. } | Event::Write(_) | Event::Raise { .. } | Event::Fault(_) => {
                 return Some(event);
             }
         };
@@ -184,17 +184,18 @@ impl Simulation {
                 }
                 112 + client as u64
             }
-            Event::Write { client, destination, fence } => {
-                world.write(client, destination, &fence);
+            Event::Write(write) => {
+                let client = write.client;
+                world.write(write);
                 128 + client as u64
             }
             Event::Raise { client, destination, fence } => {
                 world.raise(client, destination, fence);
                 144 + client as u64
             }
-            Event::Raised { client, destination, fence, accepted } => {
+            Event::Raised { client, fence, accepted } => {
                 if let Some(client) = self.clients.get_mut(client) {
-                    client.raised(world, destination, &fence, accepted);
+                    client.raised(world, &fence, accepted);
                 }
                 160 + client as u64
             }

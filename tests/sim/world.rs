@@ -55,11 +55,7 @@ pub enum Event {
     Wake {
         client: usize,
     },
-    Write {
-        client: usize,
-        destination: usize,
-        fence: Fence,
-    },
+    Write(Write),
     /// A fence without a write; whoever sent it is told.
     Raise {
         client: usize,
@@ -68,11 +64,19 @@ pub enum Event {
     },
     Raised {
         client: usize,
-        destination: usize,
         fence: Fence,
         accepted: bool,
     },
     Fault(Fault),
+}
+
+/// A client's write under a fence.
+pub struct Write {
+    pub client: usize,
+    pub destination: usize,
+    pub fence: Fence,
+    /// It is past its check, and commits.
+    pub checked: bool,
 }
 
 struct Due {
@@ -257,9 +261,25 @@ impl World {
         }
     }
 
-    /// A write arrives at a destination.
-    pub fn write(&mut self, client: usize, destination: usize, fence: &Fence) {
-        let accepted = self.fenced(client, destination, fence, "writes");
+    /// A write arrives at a destination. Some take a while from their check to their
+    /// commit.
+    pub fn write(&mut self, write: Write) {
+        let Write { client, destination, fence, checked } = &write;
+        let locks = self.setup.holds(ShellRule::CheckLocksMark);
+        let at = &mut self.destinations[*destination];
+        if !checked && locks && at.locked_until(fence) > self.now {
+            let until = at.locked_until(fence);
+            self.at(until, Event::Write(write));
+            return;
+        }
+        if !checked && at.check(fence) && self.rng.permille(150) {
+            let commits = self.now + self.rng.range(1, 80) * MS;
+            at.lock(fence, commits);
+            self.at(commits, Event::Write(Write { checked: true, ..write }));
+            return;
+        }
+        let refuses = locks || !checked;
+        let accepted = self.fenced(*client, *destination, fence, "writes", refuses);
         let holders = &self.properties.books.places[place(&fence.resource)].holders;
         self.counts.add(if accepted { Count::Writes } else { Count::WritesRefused });
         if !holders.contains(&fence.token) {
@@ -269,10 +289,16 @@ impl World {
         }
     }
 
-    /// A fence without a write arrives at a destination; whoever sent it is told, unless
-    /// the answer is lost.
+    /// A fence without a write arrives at a destination: it waits for writes that are past
+    /// their check. Whoever sent it is told, unless the answer is lost.
     pub fn raise(&mut self, client: usize, destination: usize, fence: Fence) {
-        let accepted = self.fenced(client, destination, &fence, "raises");
+        let locked = self.destinations[destination].locked_until(&fence);
+        if self.setup.holds(ShellRule::CheckLocksMark) && locked > self.now {
+            self.counts.add(Count::RaisesWaited);
+            self.at(locked, Event::Raise { client, destination, fence });
+            return;
+        }
+        let accepted = self.fenced(client, destination, &fence, "raises", true);
         self.counts.add(match accepted {
             true if client == self.profile.clients => Count::FencesRaised,
             true => Count::Raises,
@@ -280,13 +306,22 @@ impl World {
         });
         if !self.rng.permille(self.profile.lost) {
             let delay = self.delay();
-            self.after(delay, Event::Raised { client, destination, fence, accepted });
+            self.after(delay, Event::Raised { client, fence, accepted });
         }
     }
 
-    fn fenced(&mut self, client: usize, at: usize, fence: &Fence, does: &str) -> bool {
-        let refuses = self.setup.holds(ShellRule::DestinationRefuses);
-        let verdict = self.destinations[at].write(fence, refuses);
+    fn fenced(
+        &mut self,
+        client: usize,
+        at: usize,
+        fence: &Fence,
+        does: &str,
+        refuses: bool,
+    ) -> bool {
+        let refuses = refuses && self.setup.holds(ShellRule::DestinationRefuses);
+        let marks_slots = self.setup.holds(ShellRule::SlotsAreMarked);
+        let kept = Fence { slot: fence.slot.filter(|_| marks_slots), ..fence.clone() };
+        let verdict = self.destinations[at].write(&kept, refuses);
         crate::tell!(
             self,
             "c{client} {does} under {} (floor {}) to {} at {at}, slot {:?}: {verdict:?}",

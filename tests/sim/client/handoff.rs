@@ -77,7 +77,7 @@ impl Client {
 
     /// A destination has answered a raise: when the last one has, the grant is confirmed;
     /// when one refuses, it is given back.
-    pub fn raised(&mut self, world: &mut World, _at: usize, fence: &Fence, accepted: bool) {
+    pub fn raised(&mut self, world: &mut World, fence: &Fence, accepted: bool) {
         let Some(held) = self.session.as_mut().and_then(|s| s.held.get_mut(&fence.token)) else {
             return;
         };

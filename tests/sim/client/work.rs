@@ -16,7 +16,7 @@ use crate::faults::Mix;
 use crate::network::{Ask, Tag};
 use crate::properties::books::resource;
 use crate::time::{MS, Micros};
-use crate::world::{Event, World};
+use crate::world::{Event, World, Write};
 
 impl Client {
     pub(super) fn work(&mut self, world: &mut World) {
@@ -63,7 +63,10 @@ impl Client {
 
     fn release(&mut self, world: &mut World) {
         let Some(session) = &self.session else { return };
-        if let Some(token) = session.held.keys().next().copied() {
+        // One that hangs before it has confirmed gives nothing back.
+        let hangs = |held: &Held| matches!(held.state, State::Idle);
+        let first = session.held.iter().find(|(_, held)| !hangs(held)).map(|(token, _)| *token);
+        if let Some(token) = first {
             self.give_back(world, token);
         }
     }
@@ -191,7 +194,7 @@ fn send_write(world: &mut World, client: usize, grant: &GrantRow) {
         // No authority makes one like it.
         fence.floor = Token::new(fence.token.get() + 1).expect("tokens of a run are small");
     }
-    world.after(delay, Event::Write { client, destination, fence });
+    world.after(delay, Event::Write(Write { client, destination, fence, checked: false }));
 }
 
 /// What is asked for, and on which terms.

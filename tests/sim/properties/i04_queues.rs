@@ -20,6 +20,18 @@ pub fn check(books: &Books, what: &Happened) -> Result<(), String> {
             false => Err(format!("{wait:?} leaves a queue in which it does not stand")),
         },
         Happened::Ended { session, .. } => nobody_left(books, *session),
+        Happened::Queued { wait, names, .. } if names.len() > 1 => {
+            let frozen = names.iter().find(|name| books.places[place(name)].frozen.is_some());
+            frozen.map_or(Ok(()), |name| Err(format!("{wait:?}, a set, waits for frozen {name}")))
+        }
+        Happened::Frozen { name, token, .. } => {
+            let here = &books.places[place(name)];
+            let set = |wait: &&WaitId| books.waits[wait].places.len() > 1;
+            match (here.holders.first(), here.queue.iter().find(set)) {
+                (None, None) => Ok(()),
+                left => Err(format!("{token} freezes {name} and leaves {left:?}")),
+            }
+        }
         Happened::Opened { .. }
         | Happened::Queued { .. }
         | Happened::GrantEnded { .. }
@@ -27,7 +39,6 @@ pub fn check(books: &Books, what: &Happened) -> Result<(), String> {
         | Happened::ValueChanged { .. }
         | Happened::Asked { .. }
         | Happened::Reopened { .. }
-        | Happened::Frozen { .. }
         | Happened::Thawed { .. }
         | Happened::Resized { .. } => Ok(()),
     }

@@ -142,10 +142,7 @@ impl StaleChangesNothing {
         let right = match (seen.command, &seen.effects.outcome) {
             (Some(Command::Revoke { resource, token, .. }), outcome) => match outcome {
                 Ok(Done::Administered(Administered::Revoked { token: by, floor, .. })) => {
-                    let here = &books.places[place(resource)];
-                    let remain = here.holders.iter().copied().filter(|other| other != token);
-                    let spares = remain.min().is_none_or(|lowest| *floor <= lowest);
-                    holds(resource, *token) && floor <= by && spares
+                    holds(resource, *token) && floor <= by
                 }
                 Err(Refusal::NotHeld) => !holds(resource, *token),
                 Ok(_) | Err(_) => false,

@@ -48,6 +48,14 @@ pub fn check(books: &Books, seen: &Committed<'_>, fresh: bool) -> Result<(), Str
                 false => Ok(()),
             }
         }
+        (Some(Command::Acquire { claim, .. }), Err(Refusal::Busy { .. })) if fresh => {
+            let free =
+                |at: usize| books.places[at].queue.is_empty() && books.admits(at, claim.mode);
+            match claim.names.iter().map(place).all(free) {
+                true => Err(format!("{claim:?} is free and is answered BUSY")),
+                false => Ok(()),
+            }
+        }
         _ => Ok(()),
     }
 }
