@@ -11,7 +11,9 @@ use ringfence::wire::{Reason, v1};
 use tokio::task::JoinHandle;
 
 use crate::cluster::Cluster;
-use crate::watching::{Book, Watching, at, end_of, prefix, resource};
+use crate::watching::{
+    Book, Watching, ascends, at, end_of, no_pair_is_held_in_part, prefix, resource,
+};
 use crate::wire::{Owner, Wire, insist, owner, reason};
 
 const LONG: Duration = Duration::from_secs(600);
@@ -117,32 +119,6 @@ async fn follow(addresses: Vec<String>) -> Vec<v1::Event> {
     unreachable!("a cycle of nodes does not end")
 }
 
-fn ascends(events: &[v1::Event]) -> bool {
-    events.windows(2).all(|pair| at(pair[0].at) < at(pair[1].at))
-}
-
-/// Both names of every pair that is told of have the same holders at every revision.
-fn no_pair_is_held_in_part(events: &[v1::Event]) {
-    let mut book = Book::from_the_beginning();
-    let mut pairs: BTreeSet<(String, String)> = BTreeSet::new();
-    for event in events {
-        book.read_event(event);
-        if let [a, b] = &event.resources[..] {
-            pairs.insert((a.clone(), b.clone()));
-            let (of_a, of_b) = (book.of(a), book.of(b));
-            match event.kind() {
-                EventKind::Granted => {
-                    let alone = BTreeSet::from([event.token]);
-                    assert_eq!((&of_a, &of_b), (&alone, &alone), "{event:?}");
-                }
-                EventKind::Ended => assert!(of_a.is_empty() && of_b.is_empty(), "{event:?}"),
-                _ => {}
-            }
-        }
-    }
-    assert!(pairs.len() >= 6, "hardly any pairs: {pairs:?}");
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_nodes_tell_the_same_events_through_kills_of_the_leader() {
     let mut cluster = Cluster::start(3).await;
@@ -175,7 +151,7 @@ async fn all_nodes_tell_the_same_events_through_kills_of_the_leader() {
     assert!(count > 200, "hardly any load: {count}");
     assert!(ascends(&told[0]));
     assert!(told[0] == told[1] && told[1] == told[2], "the nodes tell different things");
-    no_pair_is_held_in_part(&told[0]);
+    no_pair_is_held_in_part(&told[0], 6);
 }
 
 /// Parts are read while what they speak of changes: after each of them, all together
@@ -325,7 +301,49 @@ async fn a_watch_tells_what_it_is_asked_for_and_no_more() {
     assert_eq!(everything[0], (EventKind::SessionOpened, String::new()));
     assert_eq!((everything.len(), &everything[2]), (4, &pair));
     for watching in [&mut by_name, &mut by_prefix] {
-        assert_eq!(told(vec![watching.event().await.expect("told")]), [pair.clone()]);
+        assert_eq!(told(vec![watching.event().await.expect("told")])[0], pair);
         assert_eq!(watching.part_within(Duration::from_millis(50)).await, None);
     }
+}
+
+/// One of them dies with both in its hands; all others are served, and nobody who
+/// watches ever sees one of the two without the other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn twenty_want_the_same_two_in_either_order_and_one_dies() {
+    const WANT: u64 = 20;
+    let cluster = Cluster::start(3).await;
+    let nodes: Vec<Wire> = cluster.endpoints().iter().map(|at| Wire::to(at)).collect();
+    let dead = nodes[0].open(owner(0), Duration::from_secs(2)).await.expect("a session");
+    nodes[0].ask(dead.next(), set(&["b", "a"], Duration::ZERO)).await.expect("free");
+    let want = |number: u64| {
+        let nodes = nodes.clone();
+        tokio::spawn(async move {
+            let me = insist(&nodes, |node| async move { node.open(owner(number), LONG).await });
+            let me = me.await.expect("a session");
+            let names = if number.is_multiple_of(2) { ["a", "b"] } else { ["b", "a"] };
+            let header = me.next();
+            let taken = insist(&nodes, |node| {
+                let (header, claim) = (header.clone(), set(&names, LONG));
+                async move { node.ask(header, claim).await }
+            });
+            let grant = taken.await.expect("a turn").grant.expect("granted");
+            nodes[0].release(me.next(), "b", grant.token).await.expect("held");
+        })
+    };
+    let all: Vec<_> = (1..WANT).map(want).collect();
+    for one in all {
+        one.await.expect("it is served");
+    }
+    let me = nodes[0].open(owner(999), LONG).await.expect("a session");
+    nodes[0].try_acquire(&me, "end").await.expect("free");
+    let mut watching = Watching::after(&nodes[1], None, end_of(0)).await.expect("all is kept");
+    let events = watching.events_until_granted("end").await.expect("it goes on");
+    no_pair_is_held_in_part(&events, 1);
+    let granted = events.iter().filter(|event| event.kind() == EventKind::Granted).count();
+    assert_eq!(granted as u64, WANT + 1);
+    let expired = events.iter().find(|event| event.cause() == Cause::Expired);
+    assert_eq!(
+        expired.map(|event| (event.session, event.resources.len())),
+        Some((dead.session, 2))
+    );
 }

@@ -2,10 +2,16 @@
 
 use std::time::{Duration, Instant};
 
+use ringfence::authority::Authority;
+use ringfence::config::Layer;
+use ringfence::leases::Moment;
+use ringfence::locks::Position;
+use ringfence::server::{Server, StorageOptions};
 use ringfence::wire::v1::watch_response::Part;
 use ringfence::wire::{Reason, Told, v1};
 
-use crate::cluster::{Cluster, PATIENCE};
+use crate::cluster::{Cluster, PATIENCE, free_address};
+use crate::proxy::Proxy;
 use crate::watching::{Watching, at, end_of, prefix, resource};
 use crate::wire::{Wire, owner, reason, refused};
 
@@ -181,4 +187,65 @@ async fn what_cannot_be_watched_is_refused_by_field() {
         let told = Told::of(&told).expect("a refusal of ours");
         assert_eq!((told.reason, told.text("field")), (Some(Reason::InvalidArgument), Some(field)));
     }
+}
+
+/// The network is gone without a word: the place is free when the node has noticed.
+#[tokio::test]
+async fn a_client_that_vanished_frees_its_place() {
+    let cluster = Cluster::start(1).await;
+    let proxy = Proxy::before(cluster.address(1)).await;
+    let node = Wire::to(proxy.address());
+    let mut watching = Watching::state_of(&node, None).await.expect("it begins");
+    assert!(matches!(watching.part().await, Ok(Part::State(_))));
+    watchers(&cluster, 1, 1).await;
+    proxy.go_dark();
+    watchers(&cluster, 1, 0).await;
+}
+
+/// A node that is so far behind that it is sent a snapshot never sees what happened
+/// meanwhile. (A table takes the place of the node's own, as an install does it.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_that_is_taken_up_ends_the_watches_that_it_leaves_a_gap_in() {
+    const SKIPPED: u64 = 1_000;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (listen, data) = (free_address(), folder.path().join("node"));
+    let layer =
+        Layer { node_id: Some(1), listen: Some(listen), data: Some(data), ..Layer::default() };
+    let config = layer.resolve().expect("settings that fit");
+    let started = Server::start(config, StorageOptions::default()).await;
+    let mut server = started.expect("it starts");
+    server.formed().await.expect("alone, it needs nobody");
+    let node = Wire::to(&server.address().to_string());
+    let me = node.open(owner(1), LONG).await.expect("a session");
+    node.try_acquire(&me, "a").await.expect("free");
+    let position = server.authority().lock().table.position();
+    let now = end_of(position.index);
+    let mut busy = Watching::after(&node, None, now).await.expect("kept");
+    let mut idle = Watching::after(&node, resource("b"), now).await.expect("kept");
+    let to = end_of(position.index + SKIPPED);
+    let mut ahead = Watching::after(&node, None, to).await.expect("it waits");
+    install(server.authority(), position, SKIPPED);
+    for watching in [&mut busy, &mut idle] {
+        let told = watching.event().await.expect_err("a gap");
+        let told = Told::of(&told).expect("a refusal of ours");
+        assert_eq!(told.reason, Some(Reason::Compacted));
+        let since = format!("{}.{}", to.index, to.ordinal);
+        assert_eq!(told.text("since"), Some(since.as_str()));
+    }
+    assert_eq!(ahead.part_within(Duration::from_millis(100)).await, None, "no gap for this one");
+    let mut anew = Watching::state_of(&node, None).await.expect("it begins");
+    let Ok(Part::State(state)) = anew.part().await else { panic!("no state") };
+    assert_eq!((state.at, state.resources.len()), (Some(to), 1));
+    server.stop().await;
+}
+
+fn install(authority: &Authority, position: Position, skipped: u64) {
+    let mut state = authority.lock();
+    let mut table = state.table.clone();
+    for index in position.index + 1..=position.index + skipped {
+        table.pass(Position { index, ..position });
+    }
+    state.install(table, Moment::now());
+    drop(state);
+    authority.watchers().applied();
 }

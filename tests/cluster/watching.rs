@@ -180,3 +180,29 @@ impl Book {
         self.holders.get(name).cloned().unwrap_or_default()
     }
 }
+
+pub fn ascends(events: &[v1::Event]) -> bool {
+    events.windows(2).all(|pair| at(pair[0].at) < at(pair[1].at))
+}
+
+/// Both names of every pair that is told of have the same holders at every revision.
+pub fn no_pair_is_held_in_part(events: &[v1::Event], at_least: usize) {
+    let mut book = Book::from_the_beginning();
+    let mut pairs: BTreeSet<(String, String)> = BTreeSet::new();
+    for event in events {
+        book.read_event(event);
+        if let [a, b] = &event.resources[..] {
+            pairs.insert((a.clone(), b.clone()));
+            let (of_a, of_b) = (book.of(a), book.of(b));
+            match event.kind() {
+                EventKind::Granted => {
+                    let alone = BTreeSet::from([event.token]);
+                    assert_eq!((&of_a, &of_b), (&alone, &alone), "{event:?}");
+                }
+                EventKind::Ended => assert!(of_a.is_empty() && of_b.is_empty(), "{event:?}"),
+                _ => {}
+            }
+        }
+    }
+    assert!(pairs.len() >= at_least, "hardly any pairs: {pairs:?}");
+}
