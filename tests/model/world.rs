@@ -265,7 +265,7 @@ fn ttl_of(n: u8) -> Millis {
 fn names_of(mask: u8) -> Vec<ResourceName> {
     // Two of three claims name one resource, and a is asked for most.
     match mask % 3 {
-        0 => names_of_mask(1 | mask / 3),
+        0 => names_of_mask(1 | (mask / 3)),
         1 => names_of_mask(1),
         _ => names_of_mask(1 << (mask / 3 % 4)),
     }
