@@ -144,3 +144,29 @@ impl Entry<'_> {
 const fn administered(done: Administered) -> Done {
     Done::Administered(done)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{ClusterId, Command, LockTable, Position, Revision, Term};
+    use super::*;
+
+    #[test]
+    fn so_many_resources_are_frozen_and_no_more() {
+        let mut table = LockTable::new();
+        table.meta.cluster = Some(ClusterId::new([1; 16]));
+        let name = |n| ResourceName::new(&format!("db/{n}")).expect("a good name");
+        for n in 1..FROZEN_MAX as u64 {
+            let (token, note) = (Token::new(n).expect("small"), Note::default());
+            let row = FrozenRow { token, name: name(n), note, since: Revision::default() };
+            table.frozen.insert(token, row);
+        }
+        table.meta.token = FROZEN_MAX as u64;
+        let mut freeze = |index, n| {
+            let command = Command::Freeze { resource: name(n), note: Note::default() };
+            table.apply(Position { term: Term(1), index }, &command).outcome
+        };
+        assert!(freeze(1, 200_000).is_ok());
+        let refused = Refusal::LimitReached { limit: Limit::Frozen, max: 100_000 };
+        assert_eq!(freeze(2, 200_001), Err(refused));
+    }
+}

@@ -1,4 +1,17 @@
 //! Who may be granted next: the order of queues, and what is free.
+//!
+//! What a decision costs, with h holders and w waiters on a resource, k names in a claim
+//! and r resources in the table; nothing here walks a queue to grant:
+//!
+//! | | |
+//! | --- | --- |
+//! | is a claim free; who is next; grant; floor | O(k (log r + log h + log w)) |
+//! | lowest free slot | O(log h) |
+//! | a waiter enters or leaves its queues | O(k (log r + log w)) |
+//! | how many stand before a waiter that asks again | O(k w) |
+//! | could a wait ever be granted (`deadlock`), if its session has anything | bounded by steps |
+//!
+//! So a grant to the next waiter costs the same with 10 or 10,000 behind it.
 
 use std::collections::BTreeSet;
 

@@ -7,22 +7,22 @@ use std::collections::BTreeMap;
 use proptest::collection::vec;
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngAlgorithm, RngSeed, TestCaseError, TestRunner};
-use ringfence::locks::{Command, Done, Event, Outcome, Switches, Term};
+use ringfence::locks::{Bootstrap, Command, Done, Event, Outcome, Refusal, Switches, Term};
 
 use crate::checked::Checked;
 use crate::compare::{
     comparable, cycle_is_true, facts_of, rows_of, same, same_queues, sorted, timers, without_cycle,
 };
 use crate::naive::Naive;
-use crate::steps::{Step, step, step_or_burst};
-use crate::world::{Happens, World, bootstrap};
+use crate::steps::{Step, step, step_entangled, step_or_burst};
+use crate::world::{Happens, World, bootstrap, roomy};
 
 /// How often each kind of outcome was met.
 type Met = BTreeMap<String, u64>;
 
 #[test]
 fn the_table_is_the_naive_model_under_any_order_of_requests() {
-    let met = run(700, vec(step(), 1..160));
+    let met = run(300, vec(step(), 1..160), small);
     let expected = [
         "Opened",
         "Closed",
@@ -71,14 +71,27 @@ fn the_table_is_the_naive_model_under_any_order_of_requests() {
         "event Resized",
     ];
     for kind in expected {
-        assert!(met.get(kind).is_some_and(|n| *n >= 20), "{kind} was hardly met: {met:?}");
+        assert!(met.get(kind).is_some_and(|n| *n >= 10), "{kind} was hardly met: {met:?}");
     }
 }
 
 #[test]
 fn the_table_is_the_naive_model_where_windows_are_full() {
-    let met = run(25, vec(step_or_burst(), 20..60));
+    let met = run(25, vec(step_or_burst(), 20..60), small);
     assert!(met.get("WindowFull").is_some_and(|n| *n >= 20), "windows were never full: {met:?}");
+}
+
+#[test]
+fn a_wait_is_refused_exactly_if_it_would_never_be_granted() {
+    let met = run(200, vec(step_entangled(), 20..120), |_| roomy());
+    for (kind, least) in [("cycle of 2", 200), ("cycle of 3", 30), ("cycle of 4", 5)] {
+        assert!(met.get(kind).is_some_and(|n| *n >= least), "{kind} was hardly met: {met:?}");
+    }
+}
+
+/// One case in eight is short of tokens.
+fn small(steps: &[Step]) -> Bootstrap {
+    bootstrap(if steps.len() % 8 == 3 { ringfence::locks::Token::MAX - 4 } else { 0 })
 }
 
 /// The comparison has teeth: each rule that is switched off is missed.
@@ -96,10 +109,14 @@ fn a_table_without_one_of_its_rules_is_not_the_naive_model() {
         Rule::DeadWaitersLeave,
     ];
     for rule in rules {
-        let found = TestRunner::new(Config { max_shrink_iters: 0, ..config(1_000) })
-            .run(&vec(step(), 1..100), |steps| {
-                play(&steps, Switches::without(rule)).map(|_| ()).map_err(TestCaseError::fail)
-            });
+        let found = TestRunner::new(Config { max_shrink_iters: 0, ..config(1_000) }).run(
+            &vec(step(), 1..100),
+            |steps| {
+                play(&steps, Switches::without(rule), small(&steps))
+                    .map(|_| ())
+                    .map_err(TestCaseError::fail)
+            },
+        );
         assert!(found.is_err(), "{rule:?} is not missed");
     }
 }
@@ -119,10 +136,14 @@ pub fn config(cases: u32) -> Config {
     }
 }
 
-fn run(cases: u32, steps: impl Strategy<Value = Vec<Step>>) -> Met {
+fn run(
+    cases: u32,
+    steps: impl Strategy<Value = Vec<Step>>,
+    begin: fn(&[Step]) -> Bootstrap,
+) -> Met {
     let met = RefCell::new(Met::new());
     let outcome = TestRunner::new(config(cases)).run(&steps, |steps: Vec<Step>| {
-        let told = play(&steps, Switches::default()).map_err(TestCaseError::fail)?;
+        let told = play(&steps, Switches::default(), begin(&steps)).map_err(TestCaseError::fail)?;
         for (kind, count) in told {
             *met.borrow_mut().entry(kind).or_default() += count;
         }
@@ -135,13 +156,11 @@ fn run(cases: u32, steps: impl Strategy<Value = Vec<Step>>) -> Met {
 }
 
 /// Plays the steps on both.
-fn play(steps: &[Step], switches: Switches) -> Result<Met, String> {
+fn play(steps: &[Step], switches: Switches, begin: Bootstrap) -> Result<Met, String> {
     let (mut table, mut model, mut world) =
         (Checked::new(switches), Naive::default(), World::default());
     let (mut met, mut term) = (Met::new(), 1);
-    // One case in eight is short of tokens.
-    let floor = if steps.len() % 8 == 3 { ringfence::locks::Token::MAX - 4 } else { 0 };
-    let first = Some(Command::Bootstrap(bootstrap(floor)));
+    let first = Some(Command::Bootstrap(begin));
     let opens = [1, 2].map(|owner| Step::Open { owner, ttl: 0 });
     one_entry(&mut table, &mut model, &mut world, first.as_ref(), &mut met)?;
     for step in opens.iter().chain(steps) {
@@ -189,6 +208,9 @@ fn one_entry(
         world.opened(*owner, *session);
     }
     *met.entry(kind_of_outcome(&effects.outcome)).or_default() += 1;
+    if let Err(Refusal::Deadlock { cycle }) = &effects.outcome {
+        *met.entry(format!("cycle of {}", cycle.len())).or_default() += 1;
+    }
     for event in events {
         *met.entry(format!("event {}", kind(&event))).or_default() += 1;
     }

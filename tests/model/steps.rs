@@ -165,6 +165,27 @@ pub fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// Claims that wait, and holders that leave: so that sessions get in each other's way.
+pub fn step_entangled() -> impl Strategy<Value = Step> {
+    let how = || Just(How { id: Id::Next, outstanding: 2, answered: Vec::new(), late: false });
+    let who = || (0..6_u8).prop_map(|back| Who { back, says: Says::Truth });
+    // Mostly any one of the names, else a set.
+    let names =
+        prop_oneof![4 => (0..4_u8).prop_map(|n| 2 + 3 * n), 1 => (0..16_u8).prop_map(|n| 3 * n)];
+    prop_oneof![
+        3 => (0..5_u8).prop_map(|owner| Step::Open { owner, ttl: 0 }),
+        1 => who().prop_map(|who| Step::Close { who }),
+        40 => (who(), names, 0..8_u8, prop::bool::weighted(0.95), how()).prop_map(
+            |(who, names, terms, waits, how)| Step::Acquire { who, names, terms, waits, how }
+        ),
+        8 => (who(), any::<u8>(), how())
+            .prop_map(|(who, which, how)| Step::Hold { who, which, act: Act::Release, how }),
+        2 => any::<u8>().prop_map(|which| Step::ExpireWaits { which: vec![which] }),
+        1 => any::<u8>().prop_map(|which| Step::Administer { act: Administers::Resize, which }),
+        1 => Just(Step::Restart),
+    ]
+}
+
 /// Any step, every fifth a burst.
 pub fn step_or_burst() -> impl Strategy<Value = Step> {
     let burst = (who(), 1..700_u16, 0..2_u8);

@@ -243,6 +243,14 @@ pub fn bootstrap(token_floor: u64) -> Bootstrap {
     Bootstrap { cluster: ClusterId::new([9; 16]), token_floor, limits }
 }
 
+/// With room in queues and for many waits of one session.
+pub fn roomy() -> Bootstrap {
+    let small = bootstrap(0);
+    let (places_per_session_max, waiters_per_resource_max) = (20, 20);
+    let limits = Limits { places_per_session_max, waiters_per_resource_max, ..small.limits };
+    Bootstrap { limits, ..small }
+}
+
 /// An id around another: mostly below, at times the same or above.
 fn near(id: u64, n: u8) -> RequestId {
     RequestId::new((id + 2).saturating_sub(u64::from(n % 10)).max(1)).expect("1 or more")
@@ -257,7 +265,7 @@ fn ttl_of(n: u8) -> Millis {
 fn names_of(mask: u8) -> Vec<ResourceName> {
     // Two of three claims name one resource, and a is asked for most.
     match mask % 3 {
-        0 => names_of_mask(1 | mask / 3),
+        0 => names_of_mask(1 | (mask / 3)),
         1 => names_of_mask(1),
         _ => names_of_mask(1 << (mask / 3 % 4)),
     }

@@ -32,7 +32,7 @@ fn done(done: &Done) -> String {
 fn administered(done: &Administered) -> String {
     match done {
         Administered::Revoked { names, slot, token, floor } => {
-            let names: Vec<_> = names.iter().map(|name| name.as_str()).collect();
+            let names: Vec<_> = names.iter().map(ringfence::locks::ResourceName::as_str).collect();
             let slot = slot.map(|slot| format!(" slot={slot}")).unwrap_or_default();
             format!("revoked fence={}{slot} token={token} floor={floor}", names.join("+"))
         }

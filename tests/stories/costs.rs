@@ -65,6 +65,30 @@ fn who_holds_nothing_waits_behind_any_number_without_a_search() {
     assert_eq!(authority.table.resource(&resource("printer")).map(|r| r.waiting()), Some(10_499));
 }
 
+/// Names of sets count as well: 160 sets of 64 names are more than a search visits.
+#[test]
+fn a_search_that_finds_too_many_names_is_given_up() {
+    let mut authority = roomy();
+    let mut all = clients(&mut authority, 162);
+    let mut asks = all.split_off(160);
+    authority.apply(&asks[0].tries(&["first"]));
+    authority.apply(&asks[1].tries(&["mine"]));
+    for (sets, client) in (1..).zip(&mut all) {
+        let mut names: Vec<_> = (0..63).map(|n| format!("job/{sets}/{n}")).collect();
+        names.push("first".to_owned());
+        let names: Vec<_> = names.iter().map(String::as_str).collect();
+        authority.apply(&client.waits(&names));
+        if sets == 150 {
+            let queued = &authority.apply(&asks[1].waits(&["first"])).outcome;
+            assert_eq!(*queued, Ok(Done::Queued { ahead: 150 }));
+            let cancel = asks[1].cancels(2);
+            authority.apply(&cancel);
+        }
+    }
+    let refused = authority.apply(&asks[1].waits(&["first"])).outcome.clone();
+    assert_eq!(refused, Err(Refusal::TooEntangled { max: 10_000 }));
+}
+
 /// One entry ends the holders of three names. Those who share fill it; what is left over is a
 /// set that opened at one of its names, and a single waiter whose name lies between them.
 #[test]

@@ -8,6 +8,7 @@ mod costs;
 mod counterexamples;
 mod deadlines;
 mod fences;
+mod first_release;
 mod leaks;
 mod modes;
 mod scenarios;
