@@ -104,7 +104,7 @@ impl Administrator {
                 let other = (reply.from + 1) % world.profile.nodes;
                 self.target = hint.filter(|hint| *hint != reply.from).unwrap_or(other);
             }
-            Answer::Outcome(Ok(Done::Administered(done))) => self.done(world, name, done),
+            Answer::Outcome(Ok(Done::Administered(done))) => self.done(world, &name, done),
             Answer::Outcome(_)
             | Answer::Unknown
             | Answer::Renewed(..)
@@ -114,19 +114,19 @@ impl Administrator {
     }
 
     /// Shuts out at the destinations whom it has put out.
-    fn done(&mut self, world: &mut World, name: ResourceName, done: &Administered) {
+    fn done(&mut self, world: &mut World, name: &ResourceName, done: &Administered) {
         match done {
             Administered::Revoked { names, slot, token, floor } => {
                 for resource in names {
-                    self.raise(world, fence(resource, *slot, *token, *floor));
+                    self.raise(world, &fence(resource, *slot, *token, *floor));
                 }
             }
             Administered::Frozen { token } => {
                 self.seen.push((name.clone(), *token));
-                self.raise(world, fence(&name, None, *token, *token));
+                self.raise(world, &fence(name, None, *token, *token));
             }
             Administered::Resized { token, floor, removed, .. } => {
-                let fences = removed.clone().map(|slot| fence(&name, Some(slot), *token, *floor));
+                let fences = removed.clone().map(|slot| fence(name, Some(slot), *token, *floor));
                 self.removed.extend(fences);
             }
             Administered::Thawed { .. } | Administered::Asked { .. } => {}
@@ -144,10 +144,10 @@ impl Administrator {
         let (wait, empty) = self.removed.drain(..).partition(held);
         self.removed = wait;
         let empty: Vec<Fence> = empty;
-        empty.into_iter().for_each(|fence| self.raise(world, fence));
+        empty.iter().for_each(|fence| self.raise(world, fence));
     }
 
-    fn raise(&self, world: &mut World, fence: Fence) {
+    fn raise(&self, world: &mut World, fence: &Fence) {
         for destination in 0..DESTINATIONS {
             if world.rng.permille(700) {
                 let late = world.rng.permille(200);

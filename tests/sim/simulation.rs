@@ -184,6 +184,22 @@ impl Simulation {
                 }
                 112 + client as u64
             }
+            Event::Write(_) | Event::Raise { .. } | Event::Raised { .. } => {
+                self.at_destination(event)
+            }
+            Event::Fault(fault) => {
+                self.fault(fault);
+                176
+            }
+        };
+        let world = &mut self.world;
+        world.trace.mix([world.now, kind, world.log.last() as u64]);
+    }
+
+    /// A fence reaches a destination, or its sender is told what came of it.
+    fn at_destination(&mut self, event: Event) -> u64 {
+        let world = &mut self.world;
+        match event {
             Event::Write(write) => {
                 let client = write.client;
                 world.write(write);
@@ -199,13 +215,16 @@ impl Simulation {
                 }
                 160 + client as u64
             }
-            Event::Fault(fault) => {
-                self.fault(fault);
-                176
-            }
-        };
-        let world = &mut self.world;
-        world.trace.mix([world.now, kind, world.log.last() as u64]);
+            Event::Deliver { .. }
+            | Event::Timer { .. }
+            | Event::ElectionDue { .. }
+            | Event::Apply { .. }
+            | Event::Propose { .. }
+            | Event::Up { .. }
+            | Event::Reply { .. }
+            | Event::Wake { .. }
+            | Event::Fault(_) => 0,
+        }
     }
 
     /// A node stands for election: a quorum that it reaches votes for it if its log

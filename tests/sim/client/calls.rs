@@ -180,7 +180,7 @@ impl Client {
         if abandoned {
             self.begin(world, CallKind::Release { grant });
         } else {
-            self.hold(world, grant);
+            self.hold(world, &grant);
         }
     }
 

@@ -40,7 +40,7 @@ pub enum State {
 
 impl Client {
     /// A grant that somebody waits for has arrived.
-    pub(super) fn hold(&mut self, world: &mut World, grant: Rc<GrantRow>) {
+    pub(super) fn hold(&mut self, world: &mut World, grant: &Rc<GrantRow>) {
         let Some(session) = &mut self.session else { return };
         let token = grant.token;
         if grant.granted_at <= session.changed_at {
@@ -57,7 +57,7 @@ impl Client {
             }
         };
         let raising = if let State::Raising { named, .. } = state { named } else { 0 };
-        session.held.insert(token, Held { grant: Rc::clone(&grant), state });
+        session.held.insert(token, Held { grant: Rc::clone(grant), state });
         if raising == 0 {
             return;
         }
@@ -66,7 +66,7 @@ impl Client {
             return;
         }
         for destination in (0..DESTINATIONS).filter(|at| raising >> at & 1 == 1) {
-            for fence in fences(&grant) {
+            for fence in fences(grant) {
                 let (client, delay) = (self.id, world.delay());
                 if !world.rng.permille(world.profile.lost) {
                     world.after(delay, Event::Raise { client, destination, fence });

@@ -208,7 +208,7 @@ impl Client {
                 return;
             }
             Answer::Renewed(..) | Answer::Granted(_) | Answer::Current(_) | Answer::Outcome(_) => {
-                self.target = reply.from
+                self.target = reply.from;
             }
         }
         match (reply.tag, reply.answer) {

@@ -46,6 +46,8 @@ pub struct Place {
     pub frozen: Option<Token>,
     /// How many slots it has, while anybody holds or awaits one.
     pub slots: Option<u32>,
+    /// Whether an administrator has made it fewer, for as long.
+    pub shrunk: bool,
     /// Grows whenever the resource is taken that nobody held.
     pub epoch: u64,
 }
@@ -157,7 +159,9 @@ impl Books {
             Happened::Thawed { name, .. } => self.places[place(name)].frozen = None,
             Happened::Resized { name, slots, token, .. } => {
                 let at = place(name);
-                self.places[at].slots = Some(*slots);
+                let here = &mut self.places[at];
+                here.shrunk |= here.slots.is_some_and(|before| *slots < before);
+                here.slots = Some(*slots);
                 self.issue(*token, at, None);
             }
             Happened::Opened { .. }
@@ -232,7 +236,7 @@ impl Books {
         let awaited = here.queue.iter().filter_map(|wait| self.waits.get(wait));
         let mut modes = held.chain(awaited.map(|wait| wait.mode));
         if !modes.any(|mode| mode.slots().is_some()) {
-            self.places[at].slots = None;
+            (self.places[at].slots, self.places[at].shrunk) = (None, false);
         }
     }
 
