@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ringfence::wire::v1::watch_response::Part;
 use ringfence::wire::v1::{Cause, EventKind};
 use ringfence::wire::{Reason, v1};
 use tokio::task::JoinHandle;
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, PATIENCE};
 use crate::watching::{
     Book, Watching, ascends, at, end_of, no_pair_is_held_in_part, prefix, resource,
 };
@@ -178,7 +178,7 @@ async fn state_in_parts_is_brought_forward_from_part_to_part() {
             Part::State(state) => {
                 book.read_state(&state);
                 snapshots.push((at(state.at), book.clone(), state.last));
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                has_gone_on(&cluster, at(state.at).0).await;
             }
             Part::Events(events) => {
                 between += events.events.len();
@@ -208,6 +208,15 @@ async fn state_in_parts_is_brought_forward_from_part_to_part() {
     let last = snapshots.last().map(|(upto, ..)| *upto);
     let later: Vec<_> = told.iter().filter(|event| Some(at(event.at)) > last).cloned().collect();
     assert_eq!(rest, later, "after the state, every event and each once");
+}
+
+/// Waits until more has happened on node 1.
+async fn has_gone_on(cluster: &Cluster, since: u64) {
+    let until = Instant::now() + PATIENCE;
+    while cluster.status(1).await.is_none_or(|status| status.applied < since + 10) {
+        assert!(Instant::now() < until, "nothing happens");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 fn complete(snapshots: &[((u64, u32), Book, bool)]) -> bool {

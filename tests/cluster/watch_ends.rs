@@ -53,7 +53,7 @@ async fn a_node_that_was_restarted_keeps_nothing_from_before() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watch_that_is_not_read_is_cut_and_holds_nobody_up() {
     const CHANGES: usize = 600;
-    let cluster = Cluster::start_with(1, &["--events-max", "100"]).await;
+    let cluster = Cluster::start_with(1, &["--events-max", "200"]).await;
     let node = Wire::to(cluster.address(1));
     let me = node.open(owner(1), LONG).await.expect("a session");
     let grant = node.try_acquire(&me, "a").await.expect("free");
