@@ -182,7 +182,10 @@ async fn state_in_parts_is_brought_forward_from_part_to_part() {
             }
             Part::Events(events) => {
                 between += events.events.len();
-                events.events.iter().for_each(|event| book.read_event(event));
+                for event in &events.events {
+                    assert!(book.knows(event), "of a name that a later part tells: {event:?}");
+                    book.read_event(event);
+                }
             }
             Part::Progress(at) => panic!("progress {at:?} before the state is complete"),
         }
