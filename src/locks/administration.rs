@@ -66,6 +66,7 @@ impl Entry<'_> {
         let row = FrozenRow { token: by, name: resource.clone(), note: note.clone(), since };
         self.table.frozen.insert(by, row);
         self.table.change_resource(resource, |r| r.frozen = Some(by));
+        self.opened(std::slice::from_ref(resource)); // for what was left over there
         Ok(administered(Administered::Frozen { token: by }))
     }
 

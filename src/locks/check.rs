@@ -176,12 +176,15 @@ impl LockTable {
         }
     }
 
-    /// (I4) Nobody waits for what could be granted, but those whom the next entry grants.
+    /// (I4) Nobody waits for what could be granted, but those whom the next entry grants; and
+    /// that is known of no others.
     fn check_queues(&self, wrong: &mut Vec<String>) {
-        for name in self.grantable() {
-            if !self.unsettled.contains(&name) {
-                wrong.push(format!("[I4] the first waiter of {name} could be granted"));
-            }
+        let left = self.grantable();
+        for name in left.difference(&self.unsettled) {
+            wrong.push(format!("[I4] the first waiter of {name} could be granted"));
+        }
+        for name in self.unsettled.difference(&left) {
+            wrong.push(format!("[I10] {name} is left over, and nobody could be granted it"));
         }
     }
 

@@ -17,7 +17,7 @@ pub(super) struct Entry<'t> {
     pub at: Position,
     /// Whether earlier entries left grants for this one.
     pub had_left_over: bool,
-    /// Names at which somebody left or something opened.
+    /// Names at which another may be the first, or the first be granted, or no more.
     pub opened: BTreeSet<ResourceName>,
     /// Rows that may have changed, and whether they were there before.
     touched: BTreeMap<RowKey, bool>,

@@ -34,22 +34,27 @@ impl Entry<'_> {
             let claim = Claim { names, mode, terms };
             let token = self.grant(wait, &claim).expect("a head is grantable with a token left");
             self.give_up_slots(&claim.names, mode); // the wait's; the grant has its own
+            self.opened.extend(claim.names);
             let outcome = Ok(Done::Granted { token });
             self.record(wait.session, wait.request, Some(queued.fingerprint), outcome);
         }
-        self.note_whole_sets();
+        self.note_what_is_left();
         self.tell_of_the_rest();
     }
 
-    /// What is left over goes by the names of those who head the queues, whichever of them
-    /// opened: so a table made of the rows, which knows no more, grants in the same order.
-    fn note_whole_sets(&mut self) {
+    /// What is left over are exactly the names whose first waiters can be granted: so a table
+    /// made of the rows, which knows no more, grants in the same order.
+    fn note_what_is_left(&mut self) {
+        if self.table.unsettled.is_empty() {
+            return;
+        }
         for name in std::mem::take(&mut self.opened) {
-            if self.table.unsettled.contains(&name)
-                && let Some(wait) = self.table.grantable_head(&name)
-            {
-                let names = self.table.waits[&wait].names.iter().cloned();
-                self.table.unsettled.extend(names);
+            match self.table.grantable_head(&name) {
+                Some(wait) => {
+                    let names = self.table.waits[&wait].names.iter().cloned();
+                    self.table.unsettled.extend(names);
+                }
+                None => drop(self.table.unsettled.remove(&name)),
             }
         }
     }

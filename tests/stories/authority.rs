@@ -131,6 +131,17 @@ impl Client {
     }
 }
 
+/// Numbers without pattern, always the same ones.
+pub struct Numbers(pub u64);
+
+impl Numbers {
+    /// One below a bound.
+    pub fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        usize::try_from(self.0 >> 33).expect("31 bits") % bound
+    }
+}
+
 pub fn resource(name: &str) -> ResourceName {
     ResourceName::new(name).expect("stories use good names")
 }

@@ -1,10 +1,11 @@
 //! What one entry costs, counted: rows and events, not time.
 
 use ringfence::locks::{
-    Bootstrap, ClusterId, Command, Done, Effects, Limits, LockTable, Millis, Mode, Refusal, Term,
+    Bootstrap, ClusterId, Command, Done, Effects, Limits, LockTable, Millis, Mode, Note, Overdue,
+    Refusal, Term, Timer,
 };
 
-use crate::authority::{Authority, Client, resource, token};
+use crate::authority::{Authority, Client, Numbers, resource, token};
 
 const TTL: Millis = Millis(20_000);
 
@@ -89,17 +90,31 @@ fn a_search_that_finds_too_many_names_is_given_up() {
     assert_eq!(refused, Err(Refusal::TooEntangled { max: 10_000 }));
 }
 
-/// One entry ends the holders of three names. Those who share fill it; what is left over is a
-/// set that opened at one of its names, and a single waiter whose name lies between them.
-#[test]
-fn what_an_entry_leaves_over_is_granted_in_one_order_whether_restarted_or_not() {
+/// One who shares nothing holds `A`, and more than an entry grants wait to share it. When it
+/// leaves, what else opens is left over.
+fn crowd_at_the_first_name() -> (Authority, Client) {
     let mut authority = roomy();
     let mut writer = authority.open(u16::MAX, TTL);
-    for name in ["A", "b", "c"] {
-        authority.apply(&writer.tries(&[name]));
-    }
-    for mut client in clients(&mut authority, 1_500) {
+    authority.apply(&writer.tries(&["A"]));
+    for mut client in clients(&mut authority, 1_050) {
         authority.apply(&client.waits_in(Mode::Shared, &["A"]));
+    }
+    (authority, writer)
+}
+
+fn restarted(authority: &Authority) -> Authority {
+    let mut other = Authority { table: authority.table.clone(), last: None };
+    other.restart();
+    other
+}
+
+/// What is left over is a set that opened at one of its names, and a single waiter whose name
+/// lies between them.
+#[test]
+fn what_an_entry_leaves_over_is_granted_in_one_order_whether_restarted_or_not() {
+    let (mut authority, mut writer) = crowd_at_the_first_name();
+    for name in ["b", "c"] {
+        authority.apply(&writer.tries(&[name]));
     }
     let (mut single, mut set) = (authority.open(2_001, TTL), authority.open(2_002, TTL));
     authority.apply(&single.waits(&["b"]));
@@ -107,14 +122,53 @@ fn what_an_entry_leaves_over_is_granted_in_one_order_whether_restarted_or_not() 
     let (owner, session) = (writer.owner, writer.session);
     let closed = authority.apply(&Command::CloseSession { owner, session }).events.len();
     assert_eq!(closed, 3 + 1_024 + 1);
-    let mut restarted = Authority { table: authority.table.clone(), last: None };
-    restarted.restart();
+    let mut restarted = restarted(&authority);
     for table in [&mut authority, &mut restarted] {
-        assert_eq!(table.apply(&Command::Settle).events.len(), 476 + 2);
+        let left: Vec<_> = table.table.timers().filter(|(t, _)| *t == Timer::Settle).collect();
+        assert_eq!(left, [(Timer::Settle, Millis(0))]);
+        assert_eq!(table.apply(&Command::Settle).events.len(), 26 + 2);
         assert_eq!(table.table.check(), Vec::<String>::new());
     }
     assert_eq!(authority.table.state_hash(), restarted.table.state_hash());
     assert!(authority.table.timers().next().is_none(), "nothing is left over");
+}
+
+/// The same of any sets, holders and entries in between.
+#[test]
+fn a_restart_between_entries_that_leave_something_over_changes_nothing() {
+    let (crowd, writer) = crowd_at_the_first_name();
+    let names: Vec<_> = ('a'..='h').map(String::from).collect();
+    for seed in 1..=30 {
+        let mut authority = Authority { table: crowd.table.clone(), last: None };
+        let mut numbers = Numbers(seed);
+        let mut some = |most: usize| {
+            let first = numbers.below(names.len());
+            let count = 1 + numbers.below(most);
+            (0..count).map(|n| names[(first + n * 3) % 8].as_str()).collect::<Vec<_>>()
+        };
+        let mut holders: Vec<_> = (2_000..2_003).map(|n| authority.open(n, TTL)).collect();
+        let mut waiters: Vec<_> = (2_100..2_112).map(|n| authority.open(n, TTL)).collect();
+        for client in &mut holders {
+            authority.apply(&client.tries(&some(3)));
+        }
+        for client in &mut waiters {
+            authority.apply(&client.waits(&some(3)));
+        }
+        let ended = holders.iter().chain([&writer]).map(|c| c.session);
+        let sessions = ended.map(|session| Overdue { session, seen: u64::MAX }).collect();
+        authority.apply(&Command::ExpireSessions { sessions });
+        assert_eq!(authority.table.check(), Vec::<String>::new(), "seed {seed}");
+        let mut other = restarted(&authority);
+        let note = Note::new("dana", "cutover").expect("a good note");
+        let freeze = Command::Freeze { resource: resource("d"), note };
+        let cancel = waiters[0].cancels(1);
+        for command in [cancel, freeze, Command::Settle] {
+            let events = authority.apply(&command).events.clone();
+            assert!(events == other.apply(&command).events, "seed {seed}: {command:?}");
+        }
+        assert_eq!(authority.table.state_hash(), other.table.state_hash(), "seed {seed}");
+        assert_eq!(authority.table.check(), Vec::<String>::new(), "seed {seed}");
+    }
 }
 
 #[test]

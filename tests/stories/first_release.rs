@@ -3,21 +3,11 @@
 
 use ringfence::locks::{Command, Millis, Overdue, RequestId, WaitId};
 
-use crate::authority::{Authority, Client};
+use crate::authority::{Authority, Client, Numbers};
 
 /// What the release before computed for the log below.
 const HASH: u128 = 282_427_418_328_048_177_432_304_086_733_368_284_087;
 const TOKENS: u64 = 714;
-
-/// A number below a bound, always the same ones.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        usize::try_from(self.0 >> 33).expect("31 bits") % bound
-    }
-}
 
 /// Sets, waits, cancels and ends of all kinds. Who holds or awaits something only tries: a
 /// wait that would never be granted is refused today.

@@ -7,7 +7,7 @@ use ringfence::locks::{
     Administered, Command, Done, Happened, Millis, Mode, Note, Overdue, Refusal, SessionId, Token,
 };
 
-use crate::authority::{Authority, Client, resource, token};
+use crate::authority::{Authority, Client, Numbers, resource, token};
 
 const TTL: Millis = Millis(20_000);
 
@@ -91,15 +91,14 @@ fn scenario_c9_five_hundred_waiters_on_ten_slots_are_served_in_the_order_of_arri
         authority.apply(&client.waits_in(ten, &["pool"]));
         served.extend(granted(&authority));
     }
-    let mut seed = 1_u64;
+    let mut numbers = Numbers(1);
     while let Some(view) = authority.table.resource(&resource("pool")) {
         let holders: Vec<_> = view.holders().map(|g| (g.wait.session, g.token, g.slot)).collect();
         let slots: BTreeSet<_> = holders.iter().map(|(_, _, slot)| *slot).collect();
         assert!(slots.iter().all(|slot| slot.is_some_and(|slot| slot < 10)), "{slots:?}");
         assert_eq!((slots.len(), holders.len().min(10)), (holders.len(), holders.len()));
         // Whoever of them ends next.
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        let which = usize::try_from(seed >> 33).expect("31 bits") % holders.len();
+        let which = numbers.below(holders.len());
         let (session, held, _) = holders[which];
         let client = clients.iter_mut().find(|c| c.session == session).expect("one of them");
         let release = client.releases("pool", held);
@@ -118,19 +117,17 @@ fn scenario_d5_free_and_held_permits_are_always_as_many_as_there_are() {
     const SLOTS: u32 = 5;
     let mut authority = Authority::new();
     let five = Mode::Slots { of: SLOTS };
-    let mut seed = 3_u64;
+    let mut numbers = Numbers(3);
     let mut clients: Vec<Client> = Vec::new();
     for owner in 0..1_000 {
         let mut client = authority.open(owner, TTL);
         authority.apply(&client.waits_in(five, &["pool"]));
         clients.push(client);
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        let which = usize::try_from(seed >> 33).expect("31 bits");
         if owner % 3 != 0 {
-            let dead = clients.swap_remove(which % clients.len());
+            let dead = clients.swap_remove(numbers.below(clients.len()));
             authority.apply(&expiry(&authority, dead.session));
         }
-        if which.is_multiple_of(7) {
+        if numbers.below(7) == 0 {
             authority.restart();
         }
         let Some(view) = authority.table.resource(&resource("pool")) else { continue };
