@@ -280,7 +280,8 @@ fn a_restart_finds_all_rows() {
 
 #[test]
 fn a_destination_that_checks_nothing() {
-    finds("destination", shell_without(ShellRule::DestinationRefuses), &["[I8]"], 100);
+    let setup = shell_without(ShellRule::DestinationRefuses);
+    finds("destination", setup, &["wrote as a former holder"], 100);
 }
 
 #[test]

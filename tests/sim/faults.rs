@@ -127,7 +127,7 @@ impl Profile {
         let calm = rng.permille(150);
         let mut drawn = Self {
             nodes: *rng.pick(&[1, 3, 3, 3, 3, 5]),
-            clients: 4,
+            clients: *rng.pick(&[4, 4, 5, 6]),
             resources: *rng.pick(&[2, 2, 3]),
             slow: rng.range(0, 25),
             slowest: rng.range(100, 1000) * MS,
