@@ -41,6 +41,7 @@ pub struct Table {
     pub waiting: BTreeMap<String, u64>,
     pub refuses_acquires: Option<Reason>,
     pub status: v1::StatusResponse,
+    pub explained: v1::ExplainResponse,
 }
 
 /// What the services share with the test.
@@ -163,6 +164,10 @@ impl Rules {
         self.table().status = status;
     }
 
+    pub fn explains(&self, told: v1::ExplainResponse) {
+        self.table().explained = told;
+    }
+
     pub fn holder(&self, resource: &str) -> Option<u64> {
         self.table().holders.get(resource).map(|holder| holder.token)
     }
@@ -211,8 +216,8 @@ impl Table {
         v1::ResourceView {
             resource: resource.to_owned(),
             holders: grant.into_iter().collect(),
-            waiters: vec![],
             waiting: self.waiting.get(resource).copied().unwrap_or(0),
+            ..v1::ResourceView::default()
         }
     }
 
@@ -231,6 +236,7 @@ impl Table {
                 .get(&holder.session)
                 .map(|s| s.labels.clone())
                 .unwrap_or_default(),
+            ..v1::Grant::default()
         }
     }
 }
