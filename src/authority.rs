@@ -1,24 +1,34 @@
-//! What one node knows of the authority: the table, the leases and who waits here
-//! for an answer, behind one lock, so that what is read together belongs together.
+//! What one node knows of the authority: the table, the leases, the last events and who
+//! waits here for an answer, behind one lock, so that what is read together belongs
+//! together.
 //!
 //! The lock is held for as long as one batch of entries or one answer takes, and
 //! never across an await.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{oneshot, watch};
 
+use crate::feed::{Feed, Watchers};
 use crate::leases::{Leases, Moment};
 use crate::locks::{
     Change, Command, Event, GrantRow, Happened, LockTable, Outcome, Position, Refusal, WaitId,
 };
+
+/// How many events are taken under one lock to see whom they concern.
+const LOOKED_THROUGH_MAX: usize = 1_024;
+/// How often it is looked whether a watcher has fallen too far behind.
+const CUT_EVERY: Duration = Duration::from_secs(1);
 
 /// Shared by the state machine, which alone changes the table, and by all who read.
 #[derive(Debug, Default)]
 pub struct Authority {
     state: Mutex<State>,
     doubts: watch::Sender<()>,
+    watchers: Arc<Watchers>,
 }
 
 /// What is behind the lock.
@@ -28,6 +38,8 @@ pub struct State {
     pub table: LockTable,
     /// Deadlines; observed every entry of the table.
     pub leases: Leases,
+    /// What happened last.
+    pub feed: Feed,
     /// Calls of this node that wait for a grant.
     waiters: BTreeMap<WaitId, Vec<oneshot::Sender<Settled>>>,
 }
@@ -39,8 +51,9 @@ impl Authority {
     /// Starts from a table loaded from disk; every deadline begins anew.
     pub fn new(table: LockTable, now: Moment) -> Self {
         let leases = Leases::restore(&table, now);
-        let state = Mutex::new(State { table, leases, waiters: BTreeMap::new() });
-        Self { state, doubts: watch::Sender::default() }
+        let feed = Feed::new(table.position().index);
+        let state = Mutex::new(State { table, leases, feed, waiters: BTreeMap::new() });
+        Self { state, doubts: watch::Sender::default(), watchers: Arc::default() }
     }
 
     /// Takes the lock. Not to be held across an await.
@@ -59,6 +72,38 @@ impl Authority {
     /// Changes at the next [`Authority::doubt`].
     pub fn doubts(&self) -> watch::Receiver<()> {
         self.doubts.subscribe()
+    }
+
+    /// Who watches here.
+    pub const fn watchers(&self) -> &Arc<Watchers> {
+        &self.watchers
+    }
+
+    /// Wakes those who watch when something of theirs has happened, and cuts those who do
+    /// not take it. To be spawned; it does not end.
+    pub async fn serve_watchers(self: Arc<Self>) {
+        let mut look = tokio::time::interval(CUT_EVERY);
+        loop {
+            tokio::select! {
+                () = self.watchers.news() => self.look_through().await,
+                _ = look.tick() => {
+                    let since = self.lock().feed.since();
+                    self.watchers.cut_before(since);
+                }
+            }
+        }
+    }
+
+    async fn look_through(&self) {
+        loop {
+            let from = self.watchers.position();
+            let read = self.lock().feed.after(from, LOOKED_THROUGH_MAX);
+            self.watchers.look_through(&read);
+            if read.is_ok_and(|read| read.all) {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
     }
 }
 
@@ -79,12 +124,14 @@ impl State {
         for event in &effects.events {
             self.tell(event);
         }
+        self.feed.append(at.index, effects.events);
         (effects.outcome, effects.changes)
     }
 
     /// Puts the table of a snapshot in place of this one. Whoever waited here asks
-    /// again.
+    /// again; what happened in between is not known.
     pub fn install(&mut self, table: LockTable, now: Moment) {
+        self.feed.reset(table.position().index);
         self.leases = self.leases.installed(&table, now);
         self.table = table;
         self.waiters.clear();

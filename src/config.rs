@@ -9,6 +9,7 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use crate::api::ADMITTED_MAX;
+use crate::feed::{FeedLimits, WATCHERS_MAX};
 use crate::locks::{Limits, Millis, Token};
 use crate::raft::Timing;
 
@@ -42,6 +43,12 @@ pub struct Layer {
     pub token_floor: Option<u64>,
     /// How many requests may be under way on this node.
     pub admitted_max: Option<usize>,
+    /// How many of the last events this node keeps for watches.
+    pub events_max: Option<usize>,
+    /// How many bytes of them, about.
+    pub events_bytes_max: Option<usize>,
+    /// How many may watch on this node.
+    pub watchers_max: Option<usize>,
 }
 
 /// Settings that fit together.
@@ -63,6 +70,10 @@ pub struct NodeConfig {
     pub token_floor: u64,
     /// How many requests may be under way on this node; beyond, `OVERLOADED`.
     pub admitted_max: usize,
+    /// How much of what happened is kept for watches; beyond, the oldest goes.
+    pub feed: FeedLimits,
+    /// How many may watch on this node; beyond, `LIMIT_REACHED`.
+    pub watchers_max: usize,
 }
 
 /// A setting that cannot be.
@@ -129,6 +140,9 @@ impl Layer {
             ttl_max_ms: self.ttl_max_ms.or(below.ttl_max_ms),
             token_floor: self.token_floor.or(below.token_floor),
             admitted_max: self.admitted_max.or(below.admitted_max),
+            events_max: self.events_max.or(below.events_max),
+            events_bytes_max: self.events_bytes_max.or(below.events_bytes_max),
+            watchers_max: self.watchers_max.or(below.watchers_max),
         }
     }
 
@@ -139,6 +153,7 @@ impl Layer {
     pub fn resolve(self) -> Result<NodeConfig, ConfigError> {
         let timing = self.timing()?;
         let limits = self.limits()?;
+        let feed = self.feed()?;
         let node_id = self.node_id.ok_or(ConfigError::Missing("node-id"))?;
         if node_id == 0 {
             return Err(out_of_bounds("node-id", "1 or more", &node_id));
@@ -147,10 +162,8 @@ impl Layer {
         if token_floor >= Token::MAX {
             return Err(out_of_bounds("token-floor", "0 to 2^53 - 2", &token_floor));
         }
-        let admitted_max = self.admitted_max.unwrap_or(ADMITTED_MAX);
-        if !(1..=1_000_000).contains(&admitted_max) {
-            return Err(out_of_bounds("admitted-max", "1 to 1000000", &admitted_max));
-        }
+        let admitted_max = up_to_a_million("admitted-max", self.admitted_max, ADMITTED_MAX)?;
+        let watchers_max = up_to_a_million("watchers-max", self.watchers_max, WATCHERS_MAX)?;
         let listen = self.listen.unwrap_or_else(|| LISTEN_DEFAULT.to_owned());
         let mut members = members_in(self.members.unwrap_or_default())?;
         if let Some(advertise) = self.advertise {
@@ -165,7 +178,31 @@ impl Layer {
             return Err(out_of_bounds("members", &bound, &listed));
         }
         let data = self.data.ok_or(ConfigError::Missing("data"))?;
-        Ok(NodeConfig { node_id, listen, members, data, timing, limits, token_floor, admitted_max })
+        Ok(NodeConfig {
+            node_id,
+            listen,
+            members,
+            data,
+            timing,
+            limits,
+            token_floor,
+            admitted_max,
+            feed,
+            watchers_max,
+        })
+    }
+
+    fn feed(&self) -> Result<FeedLimits, ConfigError> {
+        let default = FeedLimits::default();
+        let events = self.events_max.unwrap_or(default.events);
+        if !(1..=10_000_000).contains(&events) {
+            return Err(out_of_bounds("events-max", "1 to 10000000", &events));
+        }
+        let bytes = self.events_bytes_max.unwrap_or(default.bytes);
+        if !(1_024..=4_294_967_296).contains(&bytes) {
+            return Err(out_of_bounds("events-bytes-max", "1024 to 4294967296", &bytes));
+        }
+        Ok(FeedLimits { events, bytes })
     }
 
     fn timing(&self) -> Result<Timing, ConfigError> {
@@ -229,6 +266,18 @@ fn members_in(listed: BTreeMap<String, String>) -> Result<BTreeMap<u64, String>,
     Ok(members)
 }
 
+fn up_to_a_million(
+    field: &'static str,
+    set: Option<usize>,
+    default: usize,
+) -> Result<usize, ConfigError> {
+    let number = set.unwrap_or(default);
+    if !(1..=1_000_000).contains(&number) {
+        return Err(out_of_bounds(field, "1 to 1000000", &number));
+    }
+    Ok(number)
+}
+
 fn out_of_bounds(field: &'static str, bound: &str, found: &impl std::fmt::Display) -> ConfigError {
     ConfigError::OutOfBounds { field, bound: bound.to_owned(), found: found.to_string() }
 }
@@ -269,6 +318,9 @@ mod tests {
         assert!(with("members = { 1 = 'a:1', 2 = 'a:1' }").contains("addresses that differ"));
         assert!(with("token-floor = 9007199254740991").starts_with("token-floor must be"));
         assert!(with("admitted-max = 0").starts_with("admitted-max must be 1 to 1000000"));
+        assert!(with("watchers-max = 0").starts_with("watchers-max must be 1 to 1000000"));
+        assert!(with("events-max = 0").starts_with("events-max must be 1 to 10000000"));
+        assert!(with("events-bytes-max = 9").starts_with("events-bytes-max must be 1024"));
     }
 
     #[test]

@@ -37,7 +37,8 @@
 //!          fence     SQLite and PostgreSQL, each behind its feature
 //! server   storage   RocksDB: one writer, log, rows
 //!          raft      openraft behind Replica; peers
-//!          authority table, leases and waiting calls behind one lock
+//!          feed      the last events, and who watches
+//!          authority table, leases, feed and waiting calls behind one lock
 //!          leader    renewals and expiry, a term at a time
 //!          api       gRPC
 //!          server    one node, put together
@@ -73,6 +74,8 @@ pub mod client;
 pub mod clock;
 #[cfg(feature = "server")]
 pub mod config;
+#[cfg(feature = "server")]
+pub mod feed;
 pub mod fence;
 #[cfg(feature = "server")]
 pub mod leader;

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use thiserror::Error;
@@ -14,7 +15,8 @@ use tokio::task::JoinHandle;
 use tonic::transport::server::TcpIncoming;
 
 use crate::api::{
-    AdminService, ClusterService, LockService, Node, SessionService, Written, WrittenNow,
+    AdminService, ClusterService, LockService, Node, SessionService, WatchService, Written,
+    WrittenNow,
 };
 use crate::authority::Authority;
 use crate::config::NodeConfig;
@@ -31,6 +33,7 @@ use crate::wire::v1::admin_server::AdminServer;
 use crate::wire::v1::cluster_server::ClusterServer;
 use crate::wire::v1::locks_server::LocksServer;
 use crate::wire::v1::sessions_server::SessionsServer;
+use crate::wire::v1::watch_server::WatchServer;
 
 pub use crate::raft::{BootstrapError, Ended};
 pub use crate::storage::StorageOptions;
@@ -38,6 +41,9 @@ pub use crate::storage::StorageOptions;
 /// Threads of the consensus, apart from those that serve clients: a burst of calls
 /// must not make a heartbeat late.
 const RAFT_THREADS: usize = 2;
+
+/// How long a node that stops waits for its watches to tell their clients.
+const WATCHES_END_WITHIN: Duration = Duration::from_millis(500);
 
 /// Why a node did not start. One line each, that says what to do.
 #[derive(Debug, Error)]
@@ -72,6 +78,7 @@ pub struct Server {
     storage: Storage,
     bootstrap: Option<JoinHandle<Result<ClusterId, BootstrapError>>>,
     serving: JoinHandle<Result<(), tonic::transport::Error>>,
+    watching: JoinHandle<()>,
     stop: oneshot::Sender<()>,
     /// Set when the folder turns out to be another cluster's.
     astray: watch::Receiver<Option<BootstrapError>>,
@@ -125,6 +132,8 @@ impl Server {
             Ok((storage, machine, authority))
         });
         let (storage, machine, authority) = opened.await.expect("opening does not panic")?;
+        authority.lock().feed.limit(config.feed);
+        authority.watchers().limit(config.watchers_max);
         let raft_threads = RaftThreads::start()?;
         let home: Arc<dyn Home> = Arc::new(Folder(storage.clone()));
         let parts = parts(&config, Arc::clone(&home), &storage, machine);
@@ -136,6 +145,7 @@ impl Server {
         let admitted = config.admitted_max;
         let node = Node::new(replica.clone(), Arc::clone(&authority), renewals, written, admitted);
         let node = Arc::new(node);
+        let watching = tokio::spawn(Arc::clone(&authority).serve_watchers());
         let (stop, stopped) = oneshot::channel();
         let serving = tokio::spawn(serve(listener, node, peers, async {
             let _asked = stopped.await;
@@ -150,6 +160,7 @@ impl Server {
             storage,
             bootstrap,
             serving,
+            watching,
             stop,
             astray,
             raft_threads,
@@ -212,6 +223,11 @@ impl Server {
     /// Hands leadership over, stops serving, and closes the data folder.
     pub async fn stop(self) {
         self.replica.shutdown().await;
+        let watchers = self.authority.watchers();
+        watchers.close();
+        // Those who do not read are not told.
+        let _late = tokio::time::timeout(WATCHES_END_WITHIN, watchers.all_gone()).await;
+        self.watching.abort();
         let _gone = self.stop.send(());
         self.serving.abort();
         let _ended = self.serving.await;
@@ -264,6 +280,7 @@ async fn serve(
     let (health, health_service) = tonic_health::server::health_reporter();
     health.set_serving::<SessionsServer<SessionService>>().await;
     health.set_serving::<LocksServer<LockService>>().await;
+    health.set_serving::<WatchServer<WatchService>>().await;
     health.set_serving::<AdminServer<AdminService>>().await;
     health.set_serving::<ClusterServer<ClusterService>>().await;
     let reflection = tonic_reflection::server::Builder::configure()
@@ -275,11 +292,12 @@ async fn serve(
     // answer can wait some 40 ms for the acknowledgement of the one before.
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     tonic::transport::Server::builder()
-        .http2_keepalive_interval(Some(std::time::Duration::from_secs(10)))
-        .http2_keepalive_timeout(Some(std::time::Duration::from_secs(10)))
+        .http2_keepalive_interval(Some(Duration::from_secs(10)))
+        .http2_keepalive_timeout(Some(Duration::from_secs(10)))
         .add_service(peers.into_server())
         .add_service(SessionsServer::new(SessionService(Arc::clone(&node))))
         .add_service(LocksServer::new(LockService(Arc::clone(&node))))
+        .add_service(WatchServer::new(WatchService(Arc::clone(&node))))
         .add_service(AdminServer::new(AdminService(Arc::clone(&node))))
         .add_service(ClusterServer::new(ClusterService(node)))
         .add_service(health_service)

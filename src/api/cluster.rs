@@ -57,6 +57,9 @@ fn status(node: &Node) -> v1::StatusResponse {
         written_bytes: written.bytes,
         confirm_rounds: raft.confirm_rounds,
         postponed_ms: whole_ms(state.leases.stalled()),
+        watchers: node.authority.watchers().len() as u64,
+        events_kept: state.feed.len() as u64,
+        events_since: state.feed.since().index,
     }
 }
 

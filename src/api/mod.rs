@@ -3,7 +3,7 @@
 //!
 //! Every call works on every node: one that does not lead forwards it to the leader,
 //! once, unless the caller asked not to ([`NO_FORWARD`], which a forwarded call
-//! carries itself). Access to storage there is none.
+//! carries itself). Watches and the status are answered by the node that is asked. Access to storage there is none.
 
 mod admin;
 mod cluster;
@@ -13,11 +13,13 @@ mod node;
 mod refusals;
 mod route;
 mod sessions;
+mod watch;
 
 pub use admin::AdminService;
 pub use cluster::ClusterService;
 pub use locks::LockService;
 pub use node::{ADMITTED_MAX, Node, Written, WrittenNow};
 pub use sessions::SessionService;
+pub use watch::WatchService;
 
 pub use crate::wire::reason::NO_FORWARD;

@@ -3,7 +3,7 @@
 
 use tonic::Status;
 
-use crate::locks::{Blocked, Invalid, Limit, Phase, Refusal};
+use crate::locks::{Blocked, Invalid, Limit, Phase, Refusal, Revision};
 use crate::raft::{ConfirmError, ProposeError};
 use crate::wire::reason::{Reason, key};
 
@@ -132,6 +132,32 @@ pub fn overloaded(retry_after_ms: u64) -> Status {
         "too many requests are under way on this node",
         [(key::RETRY_AFTER_MS, retry_after_ms.to_string())],
     )
+}
+
+/// A watch needs events that are no longer kept here.
+pub fn compacted(read: Revision, since: Revision) -> Status {
+    let behind = since.index.saturating_sub(read.index);
+    Reason::Compacted.status(
+        format!(
+            "the watch has got to entry {} and this node keeps what happened after entry {}: it \
+             is {behind} entries too late; begin anew with the state",
+            read.index, since.index
+        ),
+        [(key::SINCE, since.to_string())],
+    )
+}
+
+/// As many watch on this node as may.
+pub fn too_many_watchers(max: usize) -> Status {
+    Reason::LimitReached.status(
+        format!("the limit is reached: {max} watch on this node; another may have room"),
+        [(key::LIMIT, "watchers".to_owned()), (key::BOUND, max.to_string())],
+    )
+}
+
+/// The node is asked to stop: what goes on for long goes on elsewhere.
+pub fn stopping() -> Status {
+    Reason::NoQuorum.status("this node stops: go on at another one", [])
 }
 
 fn busy(holder: Option<crate::locks::Token>, waiting: u64) -> Status {

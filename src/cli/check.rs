@@ -6,6 +6,7 @@ use super::connect::Connection;
 use super::exit::{Exit, Failure};
 use super::output::{self, Format};
 use super::view::Grant;
+use super::words;
 use crate::locks::Token;
 
 /// Ask whether a token is current: exit code 0 if so, 1 if it is stale
@@ -14,6 +15,9 @@ use crate::locks::Token;
 /// does not close it: the answer may be old when you act on it. A destination that
 /// compares tokens in the same transaction as the write closes it; see `ringfence
 /// fence --help`.
+///
+/// A grant in phase barrier, of a strict handoff that is not confirmed yet, is not
+/// current.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 EXAMPLES
@@ -59,7 +63,9 @@ pub async fn run(to: &Connection, format: Format, args: Args) -> Result<Exit, Fa
         Format::Table => {
             let state = if answer.current { "current" } else { "stale" };
             let name = output::shown(&answer.resource);
-            output::text(&format!("token {} of {name} is {state}\n", answer.token))?;
+            let share = answer.grant.as_ref().map(words::share).filter(|how| how != "exclusive");
+            let how = share.map(|how| format!(" ({how})")).unwrap_or_default();
+            output::text(&format!("token {} of {name} is {state}{how}\n", answer.token))?;
         }
     }
     Ok(if answer.current { Exit::Done } else { Exit::No })

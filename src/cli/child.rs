@@ -30,19 +30,26 @@ impl Group {
     }
 }
 
-/// Starts the command in this group; it dies with the thread that calls this.
+/// Starts the command in this group; it dies with the thread that calls this. A variable
+/// without a value is taken from its environment.
 ///
 /// # Errors
 /// [`Exit::NotFound`], [`Exit::CannotRun`].
 pub fn start(
     line: &[OsString],
-    variables: Vec<(&'static str, String)>,
+    variables: Vec<(&'static str, Option<String>)>,
     group: Group,
     has_terminal: bool,
 ) -> Result<Child, Failure> {
     let (program, arguments) = line.split_first().expect("clap asks for one word at least");
     let mut command = Command::new(program);
-    command.args(arguments).envs(variables).process_group(group.id().as_raw()).kill_on_drop(true);
+    for (name, value) in variables {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command.args(arguments).process_group(group.id().as_raw()).kill_on_drop(true);
     bind(&mut command, has_terminal);
     command.spawn().map_err(|error| {
         let exit = match error.kind() {

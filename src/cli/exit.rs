@@ -2,8 +2,11 @@
 
 use std::process::{ExitCode, ExitStatus};
 
+use nix::sys::signal::Signal;
+
 use crate::client::ClientError;
 use crate::locks::Invalid;
+use crate::wire::Reason;
 
 /// An exit code. Those above 63 are of the sysexits range, which commands seldom
 /// use for themselves.
@@ -56,6 +59,11 @@ impl Exit {
         Self::Command(u8::try_from(number).map_or(u8::MAX, |number| 128_u8.saturating_add(number)))
     }
 
+    /// Of a command that goes on until it is interrupted: Ctrl-C is its usual end.
+    pub fn interrupted(signal: Signal) -> Self {
+        if signal == Signal::SIGINT { Self::Done } else { Self::signalled(signal as i32) }
+    }
+
     /// As the command ended.
     pub fn of(status: ExitStatus) -> Self {
         use std::os::unix::process::ExitStatusExt;
@@ -105,28 +113,32 @@ impl Failure {
 
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
-        let exit = match error {
-            ClientError::Busy { .. } | ClientError::Timeout { .. } => Exit::NotAcquired,
+        // Scripts look for the stable word where the sentence does not begin with it.
+        let (exit, word) = match &error {
+            ClientError::Busy { .. }
+            | ClientError::Timeout { .. }
+            | ClientError::GrantEnded { .. } => (Exit::NotAcquired, None),
             ClientError::SessionExpired
             | ClientError::SessionClosed
             | ClientError::Lost { .. }
-            | ClientError::GrantEnded { .. }
-            | ClientError::OtherProcess => Exit::Lost,
-            ClientError::Unreachable { .. } | ClientError::OutcomeUnknown { .. } => {
-                Exit::Unreachable
-            }
+            | ClientError::OtherProcess => (Exit::Lost, None),
+            ClientError::Unreachable { .. } => (Exit::Unreachable, None),
+            ClientError::OutcomeUnknown { .. } => (Exit::Unreachable, Some(Reason::OutcomeUnknown)),
+            ClientError::Deadlock { .. } => (Exit::Refused, Some(Reason::Deadlock)),
+            ClientError::CapacityMismatch { .. } => (Exit::Refused, Some(Reason::CapacityMismatch)),
+            ClientError::Frozen { .. } => (Exit::Refused, Some(Reason::Frozen)),
+            ClientError::Compacted => (Exit::Refused, Some(Reason::Compacted)),
             ClientError::Refused { .. }
             | ClientError::AlreadyHeld { .. }
             | ClientError::AlreadyWaiting { .. }
-            | ClientError::Deadlock { .. }
-            | ClientError::CapacityMismatch { .. }
-            | ClientError::Frozen { .. }
-            | ClientError::Compacted
-            | ClientError::NotFound { .. } => Exit::Refused,
-            ClientError::Invalid { .. } => Exit::Usage,
-            ClientError::Malformed { .. } => Exit::Broken,
+            | ClientError::NotFound { .. } => (Exit::Refused, None),
+            ClientError::Invalid { .. } => (Exit::Usage, None),
+            ClientError::Malformed { .. } => (Exit::Broken, None),
         };
-        Self::new(exit, error.to_string())
+        match word {
+            Some(word) => Self::new(exit, format!("{}: {error}", word.as_str())),
+            None => Self::new(exit, error.to_string()),
+        }
     }
 }
 

@@ -8,16 +8,16 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use tokio::process::Child;
 
+use super::errand::LEAVE_WITHIN;
 use super::exit::{Exit, Failure};
-use super::lock::LEAVE_WITHIN;
+use super::output::shown;
 use super::signals::Signals;
 use super::terminal::Lent;
-use super::view::wall_clock;
 use super::warden::{Event, Warden};
-use super::{child, say};
-use crate::client::{ClientError, Guard, Loss, State};
+use super::words::wall_clock;
+use super::{child, say, view};
+use crate::client::{Asked, ClientError, Guard, Loss, State};
 use crate::clock::BootMoment;
-use crate::locks::ResourceName;
 
 /// The grace if none is given, unless a fifth of the ttl is shorter.
 const GRACE_DEFAULT: Duration = Duration::from_secs(2);
@@ -57,9 +57,9 @@ impl Pace {
 }
 
 /// What `lock` has in hand while the command runs.
-pub struct Held<'a> {
-    /// The resource.
-    pub name: &'a ResourceName,
+pub struct Held {
+    /// What people call it.
+    pub title: String,
     /// Its times.
     pub pace: Pace,
     /// How long giving back may take.
@@ -70,9 +70,11 @@ pub struct Held<'a> {
     pub warden: Warden,
     /// What to pass on.
     pub signals: Signals,
+    /// What the command is sent when somebody wants the grant.
+    pub on_ask: Option<Signal>,
 }
 
-impl Held<'_> {
+impl Held {
     /// Runs the command and gives the resource back.
     ///
     /// # Errors
@@ -102,19 +104,19 @@ impl Held<'_> {
         endpoints: &[String],
     ) -> Result<(Child, Option<Lent>), Failure> {
         let safe_for = self.safe_for().await?;
-        let fence = self.guard.fence();
         let kill_at = BootMoment::now().plus(safe_for);
-        let variables = vec![
-            ("RINGFENCE_TOKEN", fence.token.to_string()),
-            ("RINGFENCE_FLOOR", fence.floor.to_string()),
-            ("RINGFENCE_NAME", fence.resource.to_string()),
-            ("RINGFENCE_CLUSTER", fence.cluster.to_string()),
-            ("RINGFENCE_SESSION", self.guard.session().0.to_string()),
-            ("RINGFENCE_TTL_MS", self.pace.ttl.as_millis().to_string()),
-            ("RINGFENCE_SAFE_UNTIL_BOOTTIME_NS", kill_at.as_nanos().to_string()),
-            ("RINGFENCE_SAFE_UNTIL", wall_clock(safe_for)),
-            ("RINGFENCE_ENDPOINTS", endpoints.join(",")),
-        ];
+        let session = self.guard.session().0;
+        let mut variables = of_grant(&self.guard);
+        variables.extend(
+            [
+                ("RINGFENCE_SESSION", session.to_string()),
+                ("RINGFENCE_TTL_MS", self.pace.ttl.as_millis().to_string()),
+                ("RINGFENCE_SAFE_UNTIL_BOOTTIME_NS", kill_at.as_nanos().to_string()),
+                ("RINGFENCE_SAFE_UNTIL", wall_clock(safe_for)),
+                ("RINGFENCE_ENDPOINTS", endpoints.join(",")),
+            ]
+            .map(|(name, value)| (name, Some(value))),
+        );
         self.warden.renewed(kill_at).await;
         let group = self.warden.group();
         let lent = Lent::to(group);
@@ -166,9 +168,28 @@ impl Held<'_> {
                     lost = true;
                     self.warden.lost().await;
                 }
+                asked = self.guard.handover_asked() => self.hand_over(&asked),
                 () = tokio::time::sleep(self.pace.pulse) => {}
             }
             self.pass_renewals_on().await;
+        }
+    }
+
+    /// Somebody wants the grant: the command is told as it was agreed. It stays held until
+    /// the command has ended.
+    fn hand_over(&self, asked: &Asked) {
+        let within = humantime::format_duration(asked.within);
+        let until = wall_clock(asked.within);
+        let (actor, reason) = (shown(&asked.actor), shown(&asked.reason));
+        let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+        let then = match self.on_ask {
+            Some(signal) => format!("{signal} is sent to the command"),
+            None => "the command goes on, for there is no --on-ask".to_owned(),
+        };
+        let title = &self.title;
+        say(&format!("{title}: {actor} asks for it within {within}, until {until}{why}; {then}"));
+        if let Some(signal) = self.on_ask {
+            self.warden.group().signal(signal);
         }
     }
 
@@ -180,7 +201,7 @@ impl Held<'_> {
     }
 
     fn explain(&self, event: Event, stopped: bool) {
-        let (name, grace) = (self.name, humantime::format_duration(self.pace.grace));
+        let (name, grace) = (&self.title, humantime::format_duration(self.pace.grace));
         match event {
             Event::Terminated => {
                 let why = match self.guard.state() {
@@ -199,7 +220,7 @@ impl Held<'_> {
 
     /// After a command that ended by itself.
     async fn give_back(self, exit: Exit) -> Exit {
-        let (name, ttl) = (self.name, humantime::format_duration(self.pace.ttl));
+        let (name, ttl) = (&self.title, humantime::format_duration(self.pace.ttl));
         match self.guard.release_within(self.timeout).await {
             Ok(()) => exit,
             Err(
@@ -219,6 +240,24 @@ impl Held<'_> {
             }
         }
     }
+}
+
+/// The variables that tell a command what it holds. `None` for one that it must not
+/// inherit from a command around it.
+fn of_grant(guard: &Guard) -> Vec<(&'static str, Option<String>)> {
+    let first = guard.fence();
+    let fences: Vec<_> = guard.fences().iter().map(view::Fence::from).collect();
+    let names: Vec<_> = fences.iter().map(|fence| fence.resource.clone()).collect();
+    let json = serde_json::to_string(&fences).expect("fences are numbers and text");
+    vec![
+        ("RINGFENCE_TOKEN", Some(first.token.to_string())),
+        ("RINGFENCE_FLOOR", Some(first.floor.to_string())),
+        ("RINGFENCE_SLOT", first.slot.map(|slot| slot.to_string())),
+        ("RINGFENCE_NAME", Some(first.resource.to_string())),
+        ("RINGFENCE_NAMES", Some(names.join("\n"))),
+        ("RINGFENCE_FENCES", Some(json)),
+        ("RINGFENCE_CLUSTER", Some(first.cluster.to_string())),
+    ]
 }
 
 const fn lost(loss: Loss) -> &'static str {

@@ -5,15 +5,18 @@ use serde::Serialize;
 use super::connect::Connection;
 use super::exit::{Exit, Failure};
 use super::output::{self, Format};
-use super::view::{self, Resource};
+use super::view::Resource;
+use super::words;
 use crate::wire::v1;
 
 /// How many are asked for at once.
 const PAGE: u32 = 1_000;
 
-/// List what is held or waited for, in order of the names
+/// List what is held, waited for or kept closed, in order of the names
 ///
-/// Each page of 1,000 is linearizable by itself; between pages the world goes on.
+/// Each page of 1,000 is linearizable by itself; between pages the world goes on. Of
+/// several holders the one with the lowest token is shown, of waiters their number;
+/// `get` shows all. STATE `closed` is a lock delay that runs.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 EXAMPLES
@@ -75,11 +78,13 @@ fn table(answer: &Answer, prefix: &str) -> String {
     let rows = answer.resources.iter().map(|resource| {
         let holder = resource.holders.first();
         let token = holder.map_or_else(|| output::NONE.to_owned(), |held| held.token.to_string());
-        let none = view::who(&std::collections::BTreeMap::new());
-        let who = holder.map_or(none, |held| view::who(&held.labels));
-        let mut row = vec![resource.resource.clone(), token, resource.waiting.to_string()];
+        let none = words::who(&std::collections::BTreeMap::new());
+        let who = holder.map_or(none, |held| words::who(&held.labels));
+        let waiting = resource.waiting.to_string();
+        let mut row = vec![resource.resource.clone(), words::state(resource), token, waiting];
         row.extend(who);
         row
     });
-    output::table(&[&["NAME", "TOKEN", "WAITING"], view::WHO.as_slice()].concat(), rows)
+    let header = [&["NAME", "STATE", "TOKEN", "WAITING"], words::WHO.as_slice()].concat();
+    output::table(&header, rows)
 }

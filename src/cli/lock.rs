@@ -1,36 +1,36 @@
 //! `ringfence lock`: a command that runs while its lease lasts.
 
 use std::ffi::OsString;
-use std::future::IntoFuture;
-use std::path::Path;
 use std::time::Duration;
 
-use super::connect::{Connection, any_time, some_time};
+use super::connect::{Connection, any_time};
+use super::errand::{self, Terms};
 use super::exit::{Exit, Failure};
-use super::held::{Held, Pace};
-use super::say;
-use super::signals::Signals;
-use super::view::{self, STARTED};
-use super::warden::Warden;
-use crate::client::{Client, ClientError, Guard, OpenSession, Session};
+use super::waiting::Waiting;
+use super::words;
+use crate::client::{Acquire, Client, Guard, Hold, Session};
 use crate::locks::ResourceName;
 
-/// How long one waits before one is told for whom.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// How long leaving may take when nobody is known to listen.
-pub(super) const LEAVE_WITHIN: Duration = Duration::from_secs(1);
-
-/// Run a command while holding a resource
+/// Run a command while holding a resource, or several
 ///
 /// Opens a session, waits until the resource is granted, runs the command, and gives
 /// the resource back when the command has ended. The command finds its fencing token
 /// in its environment: it should send it along with every write, for no lock can stop
 /// a process that was paused past its lease. Only the destination can.
 ///
+/// Several names are granted together under one token, or none of them: no order of
+/// names deadlocks. With --shared many hold the resource at once, all of them shared; with
+/// --slots N at most N do, each in a numbered slot. All who wait stand in one queue, in
+/// order of arrival; for whom and in which place is said on stderr.
+///
 /// The lease is renewed while the command runs. If the authority does not acknowledge
 /// renewals, the command gets SIGTERM in time, and SIGKILL after --grace, all of it
 /// before the authority could grant the resource anew. If the authority says that the
 /// grant has ended, it gets SIGTERM at once. Then `lock` exits with 76.
+///
+/// The holder may be asked to hand over (`ringfence ask`): who, why and until when is said
+/// on stderr, and the command gets the signal of --on-ask. The resource stays held until
+/// the command has ended.
 ///
 /// The command is a process group of its own, and has the terminal if `lock` has it.
 /// INT, TERM, HUP, QUIT, USR1, USR2 and WINCH are passed on to the group; Ctrl-Z does
@@ -43,11 +43,19 @@ EXAMPLES
   ringfence lock --try job/7 -- ./nightly-report.sh      not at all if it is held
   ringfence lock --wait 5m --ttl 30s db/migrate -- ./migrate.sh
   ringfence lock job/7 -- sh -c 'psql -v token=$RINGFENCE_TOKEN -f publish.sql'
+  ringfence lock account/1 account/2 -- ./transfer.sh    both at once, or none
+  ringfence lock --shared catalogue -- ./export.sh
+  ringfence lock --slots 3 licence/cad -- ./render.sh    three at a time
+  ringfence lock --on-ask TERM job/7 -- ./nightly-report.sh
 
 ENVIRONMENT OF THE COMMAND
   RINGFENCE_TOKEN      fencing token: send it with every write
   RINGFENCE_FLOOR      what the destination's mark is raised to
-  RINGFENCE_NAME       the resource
+  RINGFENCE_SLOT       number of the slot, from 0; with --slots only
+  RINGFENCE_NAME       the resource, or the first of several in the order of names
+  RINGFENCE_NAMES      all of them, one a line
+  RINGFENCE_FENCES     what to send with writes to each, as a JSON list of objects:
+                       cluster, resource, slot, token, floor
   RINGFENCE_CLUSTER    id of the authority, 32 hexadecimal digits
   RINGFENCE_SESSION    id of the session
   RINGFENCE_TTL_MS     its ttl
@@ -66,41 +74,29 @@ EXIT CODES
    70  the answer, or this machine, makes no sense: please report it
    75  not acquired: busy, or not granted in time
    76  lost: the lease ended, or could not be kept, while the command ran
-   77  refused for another reason, which is printed
+   77  refused for another reason, which is printed: FROZEN, DEADLOCK,
+       CAPACITY_MISMATCH (--slots differs from that of the others), …
   126  the command cannot be run
   127  the command is not found")]
 pub struct Args {
-    /// What to hold, such as job/7: 1 to 512 bytes, no control characters
-    name: String,
-    /// How long the lease lives after its last renewal. Others wait that long when this
-    /// machine dies; take three times what the network and a change of leader may take
-    #[arg(long, env = "RINGFENCE_TTL", default_value = "10s", value_name = "DURATION")]
-    #[arg(value_parser = some_time)]
-    ttl: Duration,
-    /// How long to wait in the queue, 24h at most [default: 24h]
-    #[arg(long, value_name = "DURATION", value_parser = any_time, conflicts_with = "only_try")]
-    wait: Option<Duration>,
-    /// Do not wait
-    #[arg(long = "try")]
-    only_try: bool,
-    /// Time between SIGTERM and SIGKILL when the lease runs out; at most half of the ttl
-    /// [default: 2s, or a fifth of the ttl if that is shorter]
-    #[arg(long, value_name = "DURATION", value_parser = any_time)]
-    grace: Option<Duration>,
-    /// Tell operators something; `host`, `pid`, `purpose` and `started` are set. Up to 16
-    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
-    labels: Vec<(String, String)>,
-    /// Say only what went wrong
-    #[arg(short, long)]
-    quiet: bool,
+    /// What to hold, such as job/7: 1 to 512 bytes, no control characters; up to 64
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
+    /// Hold it with others that ask so, and never beside one that does not
+    #[arg(long, conflicts_with = "slots")]
+    shared: bool,
+    /// Hold one of so many slots: 1 to 65,536. All users of it name the same number
+    #[arg(long, value_name = "N")]
+    slots: Option<u32>,
+    /// How long it stays closed after expiry or revoke, at most 1m: for destinations that
+    /// cannot check tokens
+    #[arg(long, value_name = "DURATION", value_parser = any_time, default_value = "0s")]
+    lock_delay: Duration,
+    #[command(flatten)]
+    terms: Terms,
     /// The command, after `--`
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
-}
-
-fn label(text: &str) -> Result<(String, String), String> {
-    let (key, value) = text.split_once('=').ok_or("must be KEY=VALUE")?;
-    Ok((key.to_owned(), value.to_owned()))
 }
 
 /// Acquires, runs the command, releases.
@@ -108,93 +104,50 @@ fn label(text: &str) -> Result<(String, String), String> {
 /// # Errors
 /// As the help has it.
 pub async fn run(to: &Connection, args: Args) -> Result<Exit, Failure> {
-    let name = ResourceName::new(&args.name)?;
-    let pace = Pace::of(args.ttl, args.grace)?;
-    let mut signals = Signals::listen()?;
-    let client = to.client()?;
-    let opening = args.session(&client).deadline(to.timeout).into_future();
-    let opening = async { opening.await.map_err(Failure::from) };
-    let (warden, session) = tokio::select! {
-        biased;
-        signal = signals.end() => return Ok(Exit::signalled(signal as i32)),
-        both = async { tokio::try_join!(Warden::start(pace.grace), opening) } => both?,
-    };
-    let asked = tokio::select! {
-        biased;
-        signal = signals.end() => Ok(Err(Exit::signalled(signal as i32))),
-        guard = acquire(&client, &session, &name, &args) => guard.map(Ok),
-    };
-    let ended = match asked {
-        Ok(Ok(guard)) => {
-            if !args.quiet {
-                say(&format!("{name} is held with token {}", guard.token()));
-            }
-            let held = Held { name: &name, pace, timeout: to.timeout, guard, warden, signals };
-            held.run(&args.command, &to.endpoints).await
-        }
-        Ok(Err(interrupted)) => Ok(interrupted),
-        Err(failure) => Err(failure),
-    };
-    // All is given back by now, or nobody listens: this ends waits that were given up.
-    let _ = session.close_within(LEAVE_WITHIN).await;
-    ended
-}
-
-impl Args {
-    fn session(&self, client: &Client) -> OpenSession {
-        let program = self.command.first().map(Path::new);
-        // Not its arguments: they may hold secrets, and anybody reads labels.
-        let purpose = program.and_then(|program| program.file_name()).unwrap_or_default();
-        let labels = [
-            ("purpose".to_owned(), purpose.to_string_lossy().into_owned()),
-            (STARTED.to_owned(), view::wall_clock(Duration::ZERO)),
-        ];
-        let labels = labels.into_iter().chain(self.labels.iter().cloned());
-        labels.fold(client.session(self.ttl), |session, (key, value)| session.label(key, value))
+    let names: Vec<_> =
+        args.names.iter().map(|name| ResourceName::new(name)).collect::<Result<_, _>>()?;
+    if names.len() > 1 && (args.shared || args.slots.is_some()) {
+        let option = if args.shared { "--shared" } else { "--slots" };
+        let message = format!("{option} goes with one NAME: several are held alone");
+        return Err(Failure::new(Exit::Usage, message));
     }
+    let title = words::names(&args.names);
+    let acquire = async |client: &Client, session: &Session| {
+        acquire(client, session, &names, &title, &args).await
+    };
+    errand::run(to, &args.terms, &args.command, &title, acquire).await
 }
 
 async fn acquire(
     client: &Client,
     session: &Session,
-    name: &ResourceName,
+    names: &[ResourceName],
+    title: &str,
     args: &Args,
 ) -> Result<Guard, Failure> {
-    let asked = match args.wait {
-        _ if args.only_try => session.try_acquire(name.as_str()),
-        Some(wait) => session.acquire(name.as_str()).wait(wait),
-        None => session.acquire(name.as_str()),
-    };
-    let mut asked = asked.into_future();
-    let answer = match tokio::time::timeout(PATIENCE, &mut asked).await {
-        Ok(answer) => answer,
-        Err(_) => {
-            if !args.quiet
-                && let Some(why) = occupied(client, name).await
-            {
-                say(&format!("waiting for {name}: {why}"));
-            }
-            asked.await
+    let waiting =
+        Waiting { client, session, names, title, wait: args.terms.wait(), quiet: args.terms.quiet };
+    match (names, args.slots) {
+        ([name], Some(slots)) => {
+            take(session.acquire_slot(name.as_str(), slots), &waiting, args).await
         }
-    };
-    match answer {
-        Ok(guard) => Ok(guard),
-        Err(error @ (ClientError::Busy { .. } | ClientError::Timeout { .. })) => {
-            let why = occupied(client, name).await.unwrap_or_else(|| error.to_string());
-            let waited =
-                args.wait.filter(|wait| !wait.is_zero()).map_or_else(String::new, |wait| {
-                    format!(", not granted in {}", humantime::format_duration(wait))
-                });
-            Err(Failure::new(Exit::NotAcquired, format!("{name} is {why}{waited}")))
+        ([name], None) if args.shared => {
+            take(session.acquire_shared(name.as_str()), &waiting, args).await
         }
-        Err(error) => Err(Failure::from(error).about(name)),
+        ([name], None) => take(session.acquire(name.as_str()), &waiting, args).await,
+        (several, _) => {
+            let names = several.iter().map(ResourceName::as_str);
+            take(session.acquire_all(names), &waiting, args).await
+        }
     }
 }
 
-/// Who is in the way, if that can be had quickly.
-async fn occupied(client: &Client, name: &ResourceName) -> Option<String> {
-    let answer = tokio::time::timeout(PATIENCE, client.get(name.as_str())).await.ok()?.ok()?;
-    let resource = answer.resource?;
-    let holder = view::holder(resource.holders.first()?);
-    Some(format!("{holder}; {} waiting", resource.waiting))
+/// The terms are the same in every mode.
+async fn take<G: Hold>(
+    asked: Acquire<G>,
+    waiting: &Waiting<'_>,
+    args: &Args,
+) -> Result<Guard, Failure> {
+    let value = args.terms.value.as_bytes();
+    waiting.on(asked.lock_delay(args.lock_delay).value(value)).await
 }

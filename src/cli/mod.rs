@@ -1,7 +1,9 @@
 //! The command line. It uses the public API only, as any client does; `serve` and
 //! `dev` start nodes, `bench` and `demo` drive them.
 
+mod ask;
 mod bench;
+mod by_hand;
 mod check;
 mod child;
 mod completions;
@@ -9,8 +11,13 @@ mod connect;
 mod countdown;
 mod demo;
 mod dev;
+mod elect;
+mod errand;
+mod events;
 mod exit;
+mod explain;
 mod fence;
+mod freeze;
 mod get;
 mod health;
 mod held;
@@ -18,6 +25,9 @@ mod list;
 mod local;
 mod lock;
 mod output;
+mod queue;
+mod resize;
+mod revoke;
 mod serve;
 mod sessions;
 mod signals;
@@ -25,7 +35,10 @@ mod status;
 mod terminal;
 mod version;
 mod view;
+mod waiting;
 mod warden;
+mod watch;
+mod words;
 
 use std::process::ExitCode;
 
@@ -61,14 +74,16 @@ const EXAMPLES: &str = "\
 EXAMPLES
   ringfence dev                                  a cluster in one process, to try things
   ringfence lock job/7 -- ./nightly-report.sh    run a command while holding job/7
-  ringfence get job/7                            who holds it, who waits
+  ringfence explain job/7                        who holds it and why, who waits, what to do
+  ringfence watch --all                          what happens, as it happens
   ringfence status                               is the cluster well, and if not, what to do";
 
 const LONG: &str = "\
 EXAMPLES
   ringfence dev                                  a cluster in one process, to try things
   ringfence lock job/7 -- ./nightly-report.sh    run a command while holding job/7
-  ringfence get job/7                            who holds it, who waits
+  ringfence explain job/7                        who holds it and why, who waits, what to do
+  ringfence watch --all                          what happens, as it happens
   ringfence status                               is the cluster well, and if not, what to do
 
 EXIT CODES
@@ -80,7 +95,8 @@ EXIT CODES
    70  the answer, or this machine, makes no sense: please report it
    75  not acquired: busy, or not granted in time
    76  lost: the lease ended, or could not be kept, while the command ran
-   77  refused for another reason, which is printed
+   77  refused for another reason, which is printed: FROZEN, DEADLOCK,
+       CAPACITY_MISMATCH, COMPACTED, a token that is no longer current, …
   126  the command of `lock` cannot be run
   127  the command of `lock` is not found
   Otherwise `lock` passes on the exit code of its command, 128+n if signal n ended it.";
@@ -88,10 +104,19 @@ EXIT CODES
 #[derive(Debug, Subcommand)]
 enum Command {
     Lock(lock::Args),
+    Elect(elect::Args),
+    Explain(explain::Args),
     Get(get::Args),
+    Queue(queue::Args),
     List(list::Args),
+    Watch(watch::Args),
     Check(check::Args),
     Sessions(sessions::Args),
+    Ask(ask::Args),
+    Revoke(revoke::Args),
+    Freeze(freeze::FreezeArgs),
+    Thaw(freeze::ThawArgs),
+    Resize(resize::Args),
     Status(status::Args),
     Serve(serve::Args),
     Dev(dev::Args),
@@ -148,10 +173,19 @@ impl Cli {
         let (to, format) = (&self.connection, self.output);
         match self.command {
             Command::Lock(args) => block_on(lock::run(to, args)),
+            Command::Elect(args) => block_on(elect::run(to, format, args)),
+            Command::Explain(args) => block_on(explain::run(to, format, args)),
             Command::Get(args) => block_on(get::run(to, format, args)),
+            Command::Queue(args) => block_on(queue::run(to, format, args)),
             Command::List(args) => block_on(list::run(to, format, args)),
+            Command::Watch(args) => block_on(watch::run(to, format, args)),
             Command::Check(args) => block_on(check::run(to, format, args)),
             Command::Sessions(args) => block_on(sessions::run(to, format, args)),
+            Command::Ask(args) => block_on(ask::run(to, format, args)),
+            Command::Revoke(args) => block_on(revoke::run(to, format, args)),
+            Command::Freeze(args) => block_on(freeze::freeze(to, format, args)),
+            Command::Thaw(args) => block_on(freeze::thaw(to, format, args)),
+            Command::Resize(args) => block_on(resize::run(to, format, args)),
             Command::Status(args) => block_on(status::run(to, format, args)),
             Command::Serve(args) => {
                 end_at_any_panic();

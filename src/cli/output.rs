@@ -1,9 +1,13 @@
-//! What goes to stdout: tables for people, or one JSON document.
+//! What goes to stdout: tables for people, or JSON.
 
 use std::io::{ErrorKind, Write};
+use std::os::fd::AsFd;
 
 use comfy_table::{Table, presets};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::Serialize;
+use tokio::sync::oneshot;
 
 use super::exit::Failure;
 
@@ -12,7 +16,7 @@ use super::exit::Failure;
 pub enum Format {
     /// For people; its layout may change
     Table,
-    /// One document with stable field names
+    /// One document with stable field names; of `watch`, one object a line
     Json,
 }
 
@@ -21,11 +25,47 @@ pub enum Format {
 /// # Errors
 /// What stdout says.
 pub fn text(text: &str) -> Result<(), Failure> {
+    write(text).map(|_| ())
+}
+
+/// Writes text to stdout. False if its reader has gone.
+fn write(text: &str) -> Result<bool, Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        other => Ok(other?),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        other => Ok(other.map(|()| true)?),
     }
+}
+
+/// Writes one line of many. False if its reader has gone, and there is no use in more.
+///
+/// # Errors
+/// What stdout says.
+pub fn line(line: &str) -> Result<bool, Failure> {
+    write(&format!("{line}\n"))
+}
+
+/// Writes one JSON object on a line of its own, one of many. False as for [`line`].
+///
+/// # Errors
+/// What stdout says.
+pub fn json_line(value: &impl Serialize) -> Result<bool, Failure> {
+    line(&serde_json::to_string(value).map_err(std::io::Error::from)?)
+}
+
+/// Resolves when nobody reads stdout any more, also when there is nothing to write for
+/// long. Never of a file.
+pub async fn reader_gone() {
+    let (gone, told) = oneshot::channel();
+    // It goes down with the process.
+    std::thread::spawn(move || {
+        let stdout = std::io::stdout();
+        // Without a wish poll tells errors only, and the end of a pipe's reader is one.
+        let mut watched = [PollFd::new(stdout.as_fd(), PollFlags::empty())];
+        while poll(&mut watched, PollTimeout::NONE) == Err(Errno::EINTR) {}
+        let _ = gone.send(());
+    });
+    let _ = told.await;
 }
 
 /// Writes one JSON document.

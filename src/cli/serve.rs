@@ -61,6 +61,15 @@ pub struct Args {
     /// again [default: 8192]
     #[arg(long, env = "RINGFENCE_ADMITTED_MAX", value_name = "REQUESTS")]
     admitted_max: Option<usize>,
+    /// How many of the last events this node keeps for watches [default: 65536]
+    #[arg(long, env = "RINGFENCE_EVENTS_MAX", value_name = "EVENTS")]
+    events_max: Option<usize>,
+    /// How many bytes of them, about [default: 33554432]
+    #[arg(long, env = "RINGFENCE_EVENTS_BYTES_MAX", value_name = "BYTES")]
+    events_bytes_max: Option<usize>,
+    /// How many may watch on this node [default: 10000]
+    #[arg(long, env = "RINGFENCE_WATCHERS_MAX", value_name = "WATCHERS")]
+    watchers_max: Option<usize>,
     /// TOML file with the same settings (node-id, listen, data, [members] …)
     #[arg(long, env = "RINGFENCE_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
@@ -84,6 +93,9 @@ impl Args {
             ttl_max_ms: self.ttl_max_ms,
             token_floor: self.token_floor,
             admitted_max: self.admitted_max,
+            events_max: self.events_max,
+            events_bytes_max: self.events_bytes_max,
+            watchers_max: self.watchers_max,
         };
         Ok(given.over(file).resolve()?)
     }

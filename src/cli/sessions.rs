@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::connect::Connection;
 use super::exit::{Exit, Failure};
 use super::output::{self, Format};
-use super::view;
+use super::words;
 use crate::locks::Labels;
 use crate::wire::v1;
 
@@ -80,8 +80,8 @@ fn table(answer: &Answer) -> String {
         let ttl = humantime::format_duration(Duration::from_millis(session.ttl_ms));
         let mut row = vec![session.session.to_string(), ttl.to_string()];
         row.extend([session.grants.to_string(), session.waits.to_string()]);
-        row.extend(view::who(&session.labels));
+        row.extend(words::who(&session.labels));
         row
     });
-    output::table(&[&["SESSION", "TTL", "GRANTS", "WAITS"], view::WHO.as_slice()].concat(), rows)
+    output::table(&[&["SESSION", "TTL", "GRANTS", "WAITS"], words::WHO.as_slice()].concat(), rows)
 }

@@ -1,28 +1,86 @@
 //! Answers as they are printed. The JSON field names are promised.
 
-use std::time::{Duration, UNIX_EPOCH};
-
 use serde::Serialize;
 
-use super::output::{NONE, shown};
-use crate::clock::unix_seconds;
-use crate::locks::{ClusterId, Labels};
+use crate::locks::{self, ClusterId, Labels};
 use crate::wire::v1;
 
-/// Label under which `lock` tells operators when it was started: wall-clock time
-/// of its machine, for display only.
-pub const STARTED: &str = "started";
-
 /// A point in the authority's history.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize)]
 pub struct Revision {
-    index: u64,
-    ordinal: u32,
+    pub index: u64,
+    pub ordinal: u32,
+}
+
+impl From<locks::Revision> for Revision {
+    fn from(locks::Revision { index, ordinal }: locks::Revision) -> Self {
+        Self { index, ordinal }
+    }
 }
 
 impl From<v1::Revision> for Revision {
     fn from(v1::Revision { index, ordinal }: v1::Revision) -> Self {
         Self { index, ordinal }
+    }
+}
+
+/// Who did something by hand, and why.
+#[derive(Debug, Serialize)]
+pub struct Note {
+    pub actor: String,
+    pub reason: String,
+}
+
+impl From<v1::Note> for Note {
+    fn from(v1::Note { actor, reason }: v1::Note) -> Self {
+        Self { actor, reason }
+    }
+}
+
+/// What a holder shows to all readers.
+#[derive(Debug, Serialize)]
+pub struct Value {
+    /// As text; `null` if it is none.
+    pub value: Option<String>,
+    /// In hexadecimal digits, where it is no text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value_hex: Option<String>,
+}
+
+impl Value {
+    /// Reads the bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => Self { value: Some(text.to_owned()), value_hex: None },
+            Err(_) => {
+                let digits = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+                Self { value: None, value_hex: Some(digits) }
+            }
+        }
+    }
+
+    /// For people; `None` if there is nothing to show.
+    pub fn told(&self) -> Option<String> {
+        let text = self.value.clone().filter(|text| !text.is_empty());
+        text.or_else(|| self.value_hex.as_ref().map(|digits| format!("0x{digits}")))
+    }
+}
+
+/// That a holder was asked to give its grant back.
+#[derive(Debug, Serialize)]
+pub struct Asked {
+    pub at: Option<Revision>,
+    pub within_ms: u64,
+    pub note: Option<Note>,
+}
+
+impl From<v1::Asked> for Asked {
+    fn from(asked: v1::Asked) -> Self {
+        Self {
+            at: asked.at.map(Revision::from),
+            within_ms: asked.within_ms,
+            note: asked.note.map(Note::from),
+        }
     }
 }
 
@@ -32,11 +90,22 @@ pub struct Grant {
     pub token: u64,
     pub floor: u64,
     pub mode: &'static str,
+    pub slot: Option<u32>,
+    /// How many slots it named; 0 for other modes.
+    pub slots: u32,
     pub phase: &'static str,
     pub session: u64,
     pub request: u64,
     pub granted_at: Option<Revision>,
     pub labels: Labels,
+    #[serde(flatten)]
+    pub value: Value,
+    pub lock_delay_ms: u64,
+    /// How long it may stay unconfirmed; 0 once it is active.
+    pub barrier_ms: u64,
+    pub asked: Option<Asked>,
+    /// All resources under its token, if they are several.
+    pub set: Vec<String>,
 }
 
 impl From<v1::Grant> for Grant {
@@ -45,11 +114,18 @@ impl From<v1::Grant> for Grant {
             token: grant.token,
             floor: grant.floor,
             mode: mode(grant.mode()),
+            slot: grant.slot,
+            slots: grant.slots,
             phase: phase(grant.phase()),
             session: grant.session,
             request: grant.request,
             granted_at: grant.granted_at.map(Revision::from),
             labels: grant.labels,
+            value: Value::of(&grant.value),
+            lock_delay_ms: grant.lock_delay_ms,
+            barrier_ms: grant.barrier_ms,
+            asked: grant.asked.map(Asked::from),
+            set: grant.set,
         }
     }
 }
@@ -60,8 +136,12 @@ pub struct Waiter {
     pub session: u64,
     pub request: u64,
     pub mode: &'static str,
+    /// How many slots it names; 0 for other modes.
+    pub slots: u32,
     pub queued_at: Option<Revision>,
     pub labels: Labels,
+    /// All resources it waits for, if they are several.
+    pub set: Vec<String>,
 }
 
 impl From<v1::Waiter> for Waiter {
@@ -70,8 +150,55 @@ impl From<v1::Waiter> for Waiter {
             session: waiter.session,
             request: waiter.request,
             mode: mode(waiter.mode()),
+            slots: waiter.slots,
             queued_at: waiter.queued_at.map(Revision::from),
             labels: waiter.labels,
+            set: waiter.set,
+        }
+    }
+}
+
+/// The freeze that keeps a resource closed.
+#[derive(Debug, Serialize)]
+pub struct Frozen {
+    pub token: u64,
+    pub since: Option<Revision>,
+    pub note: Option<Note>,
+}
+
+impl From<v1::Frozen> for Frozen {
+    fn from(frozen: v1::Frozen) -> Self {
+        Self {
+            token: frozen.token,
+            since: frozen.since.map(Revision::from),
+            note: frozen.note.map(Note::from),
+        }
+    }
+}
+
+/// A lock delay that runs.
+#[derive(Debug, Serialize)]
+pub struct Closure {
+    /// Token of the grant that ended.
+    pub token: u64,
+    pub mode: &'static str,
+    pub slot: Option<u32>,
+    pub delay_ms: u64,
+    pub since: Option<Revision>,
+    /// How long it still runs; `explain` knows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left_ms: Option<u64>,
+}
+
+impl From<v1::Closure> for Closure {
+    fn from(closure: v1::Closure) -> Self {
+        Self {
+            token: closure.token,
+            mode: mode(closure.mode()),
+            slot: closure.slot,
+            delay_ms: closure.delay_ms,
+            since: closure.since.map(Revision::from),
+            left_ms: None,
         }
     }
 }
@@ -83,6 +210,10 @@ pub struct Resource {
     pub holders: Vec<Grant>,
     pub waiters: Vec<Waiter>,
     pub waiting: u64,
+    /// How many slots it has, while anybody holds or awaits one; else 0.
+    pub slots: u32,
+    pub frozen: Option<Frozen>,
+    pub closures: Vec<Closure>,
 }
 
 impl From<v1::ResourceView> for Resource {
@@ -92,11 +223,45 @@ impl From<v1::ResourceView> for Resource {
             holders: view.holders.into_iter().map(Grant::from).collect(),
             waiters: view.waiters.into_iter().map(Waiter::from).collect(),
             waiting: view.waiting,
+            slots: view.slots,
+            frozen: view.frozen.map(Frozen::from),
+            closures: view.closures.into_iter().map(Closure::from).collect(),
         }
     }
 }
 
-const fn mode(mode: v1::Mode) -> &'static str {
+impl Resource {
+    /// Whether the next one who asks would be granted it: the authority keeps no record.
+    pub fn is_free(&self) -> bool {
+        let closed = self.frozen.is_some() || !self.closures.is_empty();
+        self.holders.is_empty() && self.waiting == 0 && !closed
+    }
+}
+
+/// What a destination's mark is raised with.
+#[derive(Debug, Serialize)]
+pub struct Fence {
+    pub cluster: String,
+    pub resource: String,
+    pub slot: Option<u32>,
+    pub token: u64,
+    pub floor: u64,
+}
+
+impl From<&locks::Fence> for Fence {
+    fn from(fence: &locks::Fence) -> Self {
+        Self {
+            cluster: fence.cluster.to_string(),
+            resource: fence.resource.to_string(),
+            slot: fence.slot,
+            token: fence.token.get(),
+            floor: fence.floor.get(),
+        }
+    }
+}
+
+/// How a resource is shared, in the word of the JSON answers.
+pub const fn mode(mode: v1::Mode) -> &'static str {
     match mode {
         v1::Mode::Unspecified | v1::Mode::Exclusive => "exclusive",
         v1::Mode::Shared => "shared",
@@ -104,46 +269,12 @@ const fn mode(mode: v1::Mode) -> &'static str {
     }
 }
 
-const fn phase(phase: v1::Phase) -> &'static str {
+/// How far a grant has come, in the word of the JSON answers.
+pub const fn phase(phase: v1::Phase) -> &'static str {
     match phase {
         v1::Phase::Unspecified | v1::Phase::Active => "active",
         v1::Phase::Barrier => "barrier",
     }
-}
-
-/// The header of [`who`].
-pub const WHO: [&str; 4] = ["HOST", "PID", "PURPOSE", "STARTED"];
-
-/// A session's owner, by its labels, as cells of a table.
-pub fn who(labels: &Labels) -> [String; 4] {
-    ["host", "pid", "purpose", STARTED]
-        .map(|key| labels.get(key).map_or_else(|| NONE.to_owned(), Clone::clone))
-}
-
-/// A grant in half a sentence, for a message.
-pub fn holder(grant: &v1::Grant) -> String {
-    let label = |key: &str| grant.labels.get(key).map(|value| shown(value));
-    let mut text = format!("held with token {}", grant.token);
-    if let Some(host) = label("host") {
-        text += &format!(" by host {host}");
-    }
-    if let Some(pid) = label("pid") {
-        text += &format!(" pid {pid}");
-    }
-    if let Some(purpose) = label("purpose").filter(|purpose| !purpose.is_empty()) {
-        text += &format!(" ({purpose})");
-    }
-    if let Some(started) = label(STARTED) {
-        text += &format!(", started {started}");
-    }
-    text
-}
-
-/// Wall-clock time so much later than now, in UTC and whole seconds: for display only.
-pub fn wall_clock(later: Duration) -> String {
-    let since_1970 = Duration::from_secs(unix_seconds()).saturating_add(later);
-    let time = UNIX_EPOCH.checked_add(since_1970).unwrap_or(UNIX_EPOCH);
-    humantime::format_rfc3339_seconds(time).to_string()
 }
 
 /// A cluster id as text; empty if it is none.
@@ -156,12 +287,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_holder_is_told_by_its_labels_as_far_as_it_has_some() {
-        let mut grant = v1::Grant { token: 41, ..v1::Grant::default() };
-        assert_eq!(holder(&grant), "held with token 41");
-        grant.labels.extend([("host".into(), "web-3".into()), ("pid".into(), "7".into())]);
-        grant.labels.insert("purpose".into(), "sh".into());
-        assert_eq!(holder(&grant), "held with token 41 by host web-3 pid 7 (sh)");
-        assert_eq!(who(&grant.labels), ["web-3", "7", "sh", "-"]);
+    fn a_value_is_text_or_hexadecimal_digits() {
+        assert_eq!(Value::of(b"db-2:5432").told().as_deref(), Some("db-2:5432"));
+        assert_eq!(Value::of(&[0xff, 1]).told().as_deref(), Some("0xff01"));
+        assert_eq!(Value::of(b"").told(), None);
+        assert_eq!(Value::of(b"").value.as_deref(), Some(""));
     }
 }

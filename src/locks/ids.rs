@@ -200,6 +200,13 @@ pub struct Revision {
     pub ordinal: u32,
 }
 
+impl Revision {
+    /// After all that the entry at `index` brought about.
+    pub const fn end_of(index: u64) -> Self {
+        Self { index, ordinal: u32::MAX }
+    }
+}
+
 impl fmt::Display for Revision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.index, self.ordinal)

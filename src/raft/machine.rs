@@ -84,6 +84,7 @@ impl StateMachine {
             answers.extend(responder.map(|responder| (responder, outcome)));
         }
         drop(state);
+        self.authority.watchers().applied();
         for (responder, outcome) in answers {
             responder.send(outcome);
         }
@@ -151,6 +152,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         self.rows.replace(rows, applied.clone()).await?;
         self.applied = applied;
         self.authority.lock().install(table, Moment::now());
+        self.authority.watchers().applied();
         Ok(())
     }
 

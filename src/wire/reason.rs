@@ -37,6 +37,8 @@ pub mod key {
     pub const RETRY_AFTER_MS: &str = "retry_after_ms";
     /// The destination's high-water mark.
     pub const MARK: &str = "mark";
+    /// After which revision all events are kept, as index and ordinal with a dot between.
+    pub const SINCE: &str = "since";
     /// The limit that is reached.
     pub const LIMIT: &str = "limit";
     /// How a grant is held: `exclusive`, `shared`, `slots(n)`.

@@ -16,6 +16,12 @@ pub const fn revision_out(at: Revision) -> v1::Revision {
     v1::Revision { index: at.index, ordinal: at.ordinal }
 }
 
+impl From<&v1::Revision> for Revision {
+    fn from(at: &v1::Revision) -> Self {
+        Self { index: at.index, ordinal: at.ordinal }
+    }
+}
+
 /// A mode; how many slots is another field.
 pub const fn mode_out(mode: Mode) -> i32 {
     match mode {

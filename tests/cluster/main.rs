@@ -5,14 +5,21 @@
 #[path = "../support/cluster.rs"]
 mod cluster;
 mod proxy;
+mod watching;
 mod wire;
 
+mod administration;
 mod api;
 mod bounds;
 mod clocks;
+mod explain;
 mod failover;
 mod folders;
+mod mixed;
 mod refusals;
 mod retries;
 mod sessions;
+mod slots;
 mod waiting;
+mod watch;
+mod watch_ends;

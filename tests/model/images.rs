@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ringfence::locks::{
     Claim, Command, Done, Header, LockTable, Millis, Mode, OwnerId, RequestId, ResourceName, Row,
-    Switches, Token, Wait,
+    Switches, Terms, Token, Wait,
 };
 
 use crate::checked::Checked;
@@ -22,7 +22,8 @@ fn rows() -> Vec<Row> {
         let (id, answered) = (RequestId::FIRST, Vec::new());
         let header = Header { owner, session, id, oldest_outstanding: id, answered };
         let names = names.into_iter().map(|n| ResourceName::new(n).expect("a good name"));
-        let claim = Claim { names: names.collect(), mode: Mode::Exclusive };
+        let claim = Claim::new(names.collect(), Mode::Exclusive, Terms::default());
+        let claim = claim.expect("a good claim");
         let wait = Wait::UpTo(Millis(1_000));
         table.apply(Some(Command::Acquire { header, claim, wait }));
     }
@@ -44,7 +45,12 @@ fn without_a_row_that_others_need_the_rows_are_refused() {
                 assert!(loaded.is_err(), "was accepted without {row:?}");
             }
             // Without these it is the table of another time, whole in itself.
-            Row::Outcome(_) | Row::Grant(_) | Row::Wait(_) => {
+            Row::Outcome(_)
+            | Row::Grant(_)
+            | Row::Wait(_)
+            | Row::Closure(_)
+            | Row::Frozen(_)
+            | Row::Resized(_) => {
                 let loaded = loaded.expect("nothing names this row");
                 assert!(loaded.check().is_empty() || matches!(row, Row::Grant(_)));
             }
