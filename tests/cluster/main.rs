@@ -11,6 +11,7 @@ mod wire;
 mod administration;
 mod api;
 mod bounds;
+mod client;
 mod clocks;
 mod explain;
 mod failover;
