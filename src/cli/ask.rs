@@ -17,8 +17,8 @@ use crate::wire::v1::{self, EventKind};
 
 /// Ask the holder of exactly one grant to give it back
 ///
-/// Its client is told: `lock` and `elect` say so on their stderr, and send their command
-/// the signal of --on-ask. Nothing ends by itself when the time is over. With
+/// Its client is told with its next renewal, a third of its ttl from now at most: `lock`
+/// and `elect` say so on their stderr, and send their command the signal of --on-ask. Nothing ends by itself when the time is over. With
 /// --revoke-after this waits until the grant has ended, and revokes exactly this grant if
 /// the time is over first.
 #[derive(Debug, clap::Args)]
@@ -99,9 +99,14 @@ pub async fn run(to: &Connection, format: Format, args: Args) -> Result<Exit, Fa
 async fn end_of(client: &Client, name: &str, token: u64) -> Result<(), Failure> {
     let about = |error| Failure::from(error).about(shown(name));
     let mut watcher = client.watch(Watching::resource(name));
+    let mut held = false;
     loop {
         let over = match watcher.next().await.map_err(about)? {
-            Seen::State { resources, last, .. } => last && !holds(&resources, token),
+            Seen::State { resources, last, .. } => {
+                // The holders of one resource may come in several parts.
+                held |= holds(&resources, token);
+                last && !held
+            }
             Seen::Event(event) => event.kind() == EventKind::Ended && event.token == token,
             Seen::Progress(_) => false,
         };

@@ -119,7 +119,8 @@ pub async fn run(
         Ok(Ok(guard)) => {
             if !terms.quiet {
                 let (token, share) = (guard.token(), share(&guard));
-                say(&format!("{title} is held with token {token}{share}"));
+                let are = if guard.fences().len() > 1 { "are" } else { "is" };
+                say(&format!("{title} {are} held with token {token}{share}"));
             }
             let (title, on_ask) = (title.to_owned(), terms.on_ask);
             let held = Held { title, pace, timeout: to.timeout, guard, warden, signals, on_ask };

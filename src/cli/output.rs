@@ -16,7 +16,7 @@ use super::exit::Failure;
 pub enum Format {
     /// For people; its layout may change
     Table,
-    /// One document with stable field names; of `watch`, one object a line
+    /// One document with stable field names; of what goes on, one object a line
     Json,
 }
 

@@ -77,10 +77,10 @@ pub async fn run(to: &Connection, format: Format, args: Args) -> Result<Exit, Fa
 
 fn text(answer: &Answer) -> String {
     let (name, slots) = (shown(&answer.resource), answer.slots);
-    let mut text = format!("{name} has {slots} slots\n");
+    let mut text = format!("the number of slots of {name} is {slots}\n");
     if !answer.removed.is_empty() {
         let (from, last) = (answer.removed_from, answer.removed_to.saturating_sub(1));
-        text += &format!("slots {from} to {last} are not granted again; once one is empty:\n");
+        text += &format!("no more granted: slots {from} to {last}; when one is empty:\n");
         text += &by_hand::fences_told(&answer.removed);
     }
     text

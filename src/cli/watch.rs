@@ -56,16 +56,22 @@ pub struct Args {
     #[arg(long, group = "what")]
     all: bool,
     /// Only what happened after this revision, as an earlier watch on the same told it
-    #[arg(long, value_name = "INDEX.ORDINAL", value_parser = revision)]
+    #[arg(long, value_name = "INDEX[.ORDINAL]", value_parser = revision)]
     from: Option<Revision>,
 }
 
-/// Reads a revision, `77.1`.
+/// Reads a revision, `77.1`, or the end of an entry, `77`.
 fn revision(text: &str) -> Result<Revision, String> {
-    let parsed = text.split_once('.').and_then(|(index, ordinal)| {
-        Some(Revision { index: index.parse().ok()?, ordinal: ordinal.parse().ok()? })
-    });
-    parsed.filter(|at| at.index > 0).ok_or_else(|| "must be INDEX.ORDINAL, such as 77.1".to_owned())
+    let read = |index: &str, ordinal: Option<&str>| {
+        let ordinal = ordinal.map_or(Ok(u32::MAX), str::parse);
+        Some(Revision { index: index.parse().ok()?, ordinal: ordinal.ok()? })
+    };
+    let parsed = match text.split_once('.') {
+        Some((index, ordinal)) => read(index, Some(ordinal)),
+        None => read(text, None),
+    };
+    let good = parsed.filter(|at| at.index > 0);
+    good.ok_or_else(|| "must be a revision, such as 77.1, or a log index".to_owned())
 }
 
 #[derive(Debug, Serialize)]
@@ -134,15 +140,20 @@ fn at(seen: &Seen) -> Option<Revision> {
 }
 
 fn resume_hint(last: Option<Revision>) {
-    if let Some(at) = last {
+    if let Some(at) = last.map(named) {
         say(&format!("ended after revision {at}; to go on from there: --from {at}"));
     }
+}
+
+/// As --from reads it.
+fn named(at: Revision) -> String {
+    words::at(Some(at.into()))
 }
 
 /// Why the watch is over, and what to do.
 fn ended(error: ClientError, last: Option<Revision>) -> Failure {
     if error == ClientError::Compacted {
-        let after = last.map_or_else(String::new, |at| format!(" after revision {at}"));
+        let after = last.map_or_else(String::new, |at| format!(" after revision {}", named(at)));
         let message = format!(
             "COMPACTED: the events{after} are no longer kept, so some were missed. Watch anew, \
              without --from: the state comes first, then all that follows"
@@ -169,6 +180,7 @@ fn told(seen: Seen) -> Result<bool, Failure> {
     let now = wall_clock(Duration::ZERO);
     match seen {
         Seen::State { resources, at, last } => {
+            let at = named(at);
             for resource in resources.into_iter().map(Resource::from) {
                 if !output::line(&format!("{now}  {at}  {}", state(&resource)))? {
                     return Ok(false);
@@ -203,7 +215,8 @@ mod tests {
     #[test]
     fn a_revision_is_an_index_and_an_ordinal() {
         assert_eq!(revision("77.1"), Ok(Revision { index: 77, ordinal: 1 }));
-        for bad in ["77", "0.0", "77.", ".1", "77.1.2", "-1.0", ""] {
+        assert_eq!(revision("77"), Ok(Revision { index: 77, ordinal: u32::MAX }));
+        for bad in ["0", "0.0", "77.", ".1", "77.1.2", "-1.0", ""] {
             assert!(revision(bad).is_err(), "{bad}");
         }
     }

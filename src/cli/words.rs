@@ -143,7 +143,12 @@ pub fn note(note: Option<&Note>) -> (String, String) {
 
 /// A revision, as `--from` reads it.
 pub fn at(revision: Option<Revision>) -> String {
-    revision.map_or_else(|| NONE.to_owned(), |at| format!("{}.{}", at.index, at.ordinal))
+    match revision {
+        None => NONE.to_owned(),
+        // After all of an entry, however much that was.
+        Some(at) if at.ordinal == u32::MAX => at.index.to_string(),
+        Some(at) => format!("{}.{}", at.index, at.ordinal),
+    }
 }
 
 /// A time that is left or was given: tenths of a second below a minute.
@@ -203,6 +208,12 @@ mod tests {
             [0, 8_299, 30_000, 59_999, 60_001, 3_723_000].map(lasting),
             ["0 s", "8.2 s", "30 s", "59.9 s", "1m", "1h 2m 3s"]
         );
+    }
+
+    #[test]
+    fn a_revision_is_told_with_its_ordinal_unless_that_is_the_end_of_the_entry() {
+        let told = |ordinal| at(Some(Revision { index: 77, ordinal }));
+        assert_eq!([told(1), told(u32::MAX), at(None)], ["77.1", "77", "-"]);
     }
 
     #[test]

@@ -211,8 +211,8 @@ impl Table {
         v1::ResourceView {
             resource: resource.to_owned(),
             holders: grant.into_iter().collect(),
-            waiters: vec![],
             waiting: self.waiting.get(resource).copied().unwrap_or(0),
+            ..v1::ResourceView::default()
         }
     }
 
@@ -231,6 +231,7 @@ impl Table {
                 .get(&holder.session)
                 .map(|s| s.labels.clone())
                 .unwrap_or_default(),
+            ..v1::Grant::default()
         }
     }
 }

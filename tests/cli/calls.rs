@@ -70,7 +70,11 @@ impl Rules {
             if let Some(answer) = self.try_acquire(m, Instant::now() >= until) {
                 return answer;
             }
-            counted.count(&m.resource);
+            let ahead = counted.count(&m.resource);
+            if m.answer_queued {
+                let queued = Some(v1::QueuePlace { ahead });
+                return Ok(v1::AcquireResponse { queued, ..v1::AcquireResponse::default() });
+            }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
@@ -106,7 +110,8 @@ impl Rules {
         let (token, floor) = (holder.token, holder.token);
         Some(Ok(v1::AcquireResponse {
             grant: Some(table.wire(&m.resource, &holder)),
-            fence: Some(v1::Fence { cluster_id, resource, token, floor }),
+            fence: Some(v1::Fence { cluster_id, resource, slot: None, token, floor }),
+            ..v1::AcquireResponse::default()
         }))
     }
 
@@ -190,11 +195,15 @@ struct Counted<'a> {
 }
 
 impl Counted<'_> {
-    fn count(&mut self, resource: &str) {
+    /// Says how many wait before it.
+    fn count(&mut self, resource: &str) -> u64 {
+        let mut table = self.rules.table();
+        let waiting = table.waiting.entry(resource.to_owned()).or_default();
         if self.resource.is_none() {
             self.resource = Some(resource.to_owned());
-            *self.rules.table().waiting.entry(resource.to_owned()).or_default() += 1;
+            *waiting += 1;
         }
+        *waiting - 1
     }
 }
 

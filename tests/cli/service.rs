@@ -98,6 +98,14 @@ impl Locks for Service {
         self.play(r, async |rules, m| rules.acquire(&m).await).await
     }
 
+    async fn confirm(&self, _: Request<v1::ConfirmRequest>) -> Answer<v1::ConfirmResponse> {
+        Err(Status::unimplemented("the command line never asks"))
+    }
+
+    async fn set_value(&self, _: Request<v1::SetValueRequest>) -> Answer<v1::SetValueResponse> {
+        Err(Status::unimplemented("the command line never asks"))
+    }
+
     async fn release(&self, r: Request<v1::ReleaseRequest>) -> Answer<v1::ReleaseResponse> {
         self.play(r, async |rules, m| rules.release(&m)).await
     }
