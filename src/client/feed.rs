@@ -8,6 +8,7 @@ use tonic::{Status, Streaming};
 
 use super::ClientError;
 use super::backoff::{Backoff, SPREAD, at_least};
+use super::lanes::Lane;
 use super::network::{Network, Target, Verdict, judge};
 use super::operations::revision;
 use super::route::{Address, Walk};
@@ -38,8 +39,9 @@ struct Search {
     /// Since when there was no answer, and what was met last.
     silent_since: Moment,
     last: Option<String>,
-    /// Nodes that no longer keep the events that follow.
-    compacted: bool,
+    /// What a node of this round refused that another may not: it keeps the events that
+    /// follow no longer, or as many watch there as may.
+    refused: Option<ClientError>,
 }
 
 /// How a stream, or the attempt at one, ended.
@@ -64,7 +66,7 @@ impl Feed {
             backoff: Backoff::default(),
             silent_since: Moment::now(),
             last: None,
-            compacted: false,
+            refused: None,
         };
         Self { network, what, place: Position::new(after), tell, search }
     }
@@ -80,8 +82,8 @@ impl Feed {
     async fn go_on(&mut self) {
         loop {
             let Some(node) = self.network.next(&mut self.search.walk) else {
-                if self.search.compacted {
-                    let _ = self.tell.send(Err(ClientError::Compacted)).await;
+                if let Some(error) = self.search.refused.take() {
+                    let _ = self.tell.send(Err(error)).await;
                     return;
                 }
                 self.search.walk.again();
@@ -120,42 +122,46 @@ impl Feed {
         let target = network.target(node, place.lane(), true);
         let limit = network.settings.attempt;
         let opened = tokio::time::timeout(limit, watch(&target, self.request())).await;
-        let mut stream = match opened {
+        let stream = match opened {
             Ok(Ok(stream)) => stream,
-            Ok(Err(status)) => {
-                return self.ended(node, &status, || network.broke(node, place.lane()));
-            }
+            Ok(Err(status)) => return self.ended(node, place.lane(), &status),
             Err(_) => {
                 network.stalled(node);
                 self.search.last = Some(format!("{node} did not answer"));
                 return End::Elsewhere;
             }
         };
+        let end = self.read(node, stream).await;
+        self.search.silent_since = Moment::now();
+        match end {
+            Ok(end) => end,
+            Err(status) => self.ended(node, place.lane(), &status),
+        }
+    }
+
+    /// Tells what the stream brings until it ends.
+    async fn read(
+        &mut self,
+        node: &Address,
+        mut stream: Streaming<v1::WatchResponse>,
+    ) -> Result<End, Status> {
         self.place.begin();
-        loop {
-            let part = match stream.message().await {
-                Ok(Some(v1::WatchResponse { part })) => part,
-                Ok(None) => {
-                    self.search.last = Some(format!("{node} ended the watch"));
-                    return End::Pause(self.search.backoff.pause(rand::random()));
-                }
-                Err(status) => {
-                    return self.ended(node, &status, || network.broke(node, place.lane()));
-                }
-            };
+        while let Some(v1::WatchResponse { part }) = stream.message().await? {
             let seen = match part.map(|part| self.place.take(part)) {
                 Some(Ok(seen)) => seen,
-                Some(Err(field)) => return End::Over(ClientError::Malformed { field }),
+                Some(Err(field)) => return Ok(End::Over(ClientError::Malformed { field })),
                 None => Vec::new(),
             };
-            self.search.found(&network, node);
+            self.search.found(&self.network, node);
             for seen in seen {
                 if self.tell.send(Ok(seen)).await.is_err() {
                     // Nobody listens; the task ends with this.
-                    return End::Elsewhere;
+                    return Ok(End::Elsewhere);
                 }
             }
         }
+        self.search.last = Some(format!("{node} ended the watch"));
+        Ok(End::Pause(self.search.backoff.pause(rand::random())))
     }
 
     fn request(&self) -> v1::WatchRequest {
@@ -164,17 +170,22 @@ impl Feed {
         v1::WatchRequest { what: self.what.clone(), resume_after }
     }
 
-    fn ended(&mut self, node: &Address, status: &Status, broke: impl FnOnce()) -> End {
+    fn ended(&mut self, node: &Address, lane: Lane, status: &Status) -> End {
         self.search.last = Some(format!("{node}: {}", status.message()));
         if Told::of(status).is_none() {
-            broke();
+            self.network.broke(node, lane);
         }
         match judge(status).0 {
-            Verdict::Final(told) if told.reason == Some(Reason::Compacted) => {
-                self.search.compacted = true;
+            Verdict::Final(told) => {
+                let elsewhere =
+                    matches!(told.reason, Some(Reason::Compacted | Reason::LimitReached));
+                let error = ClientError::refused(told, false);
+                if !elsewhere {
+                    return End::Over(error);
+                }
+                self.search.refused = Some(error);
                 End::Elsewhere
             }
-            Verdict::Final(told) => End::Over(ClientError::refused(told, false)),
             Verdict::Elsewhere { .. } => {
                 self.network.leads_not(node);
                 End::Pause(SPREAD.mul_f64(rand::random()))
@@ -197,7 +208,7 @@ impl Search {
         self.backoff.reset();
         self.silent_since = Moment::now();
         self.last = None;
-        self.compacted = false;
+        self.refused = None;
     }
 }
 

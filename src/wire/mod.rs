@@ -1,8 +1,6 @@
 //! Generated message types, and the only conversions between them and the rules.
 
-#[cfg(feature = "server")]
 pub mod api;
-#[cfg(feature = "server")]
 pub mod events;
 mod fence;
 #[cfg(feature = "server")]
@@ -14,7 +12,6 @@ mod outcome;
 pub mod reason;
 #[cfg(feature = "server")]
 pub mod rows;
-#[cfg(feature = "server")]
 pub mod views;
 
 pub use reason::{Reason, Told};

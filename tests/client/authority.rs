@@ -1,16 +1,17 @@
-//! A scripted authority: a small table of sessions and grants behind any number of
-//! nodes, each of which can be told to misbehave.
+//! A scripted authority: the rules behind any number of nodes, each of which can be
+//! told to misbehave.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use ringfence::locks::{Mode, SessionId, Timer, Token};
 use ringfence::wire::reason::{NO_FORWARD, Reason};
 use ringfence::wire::v1;
 use tokio::sync::watch;
-use tonic::{Request, Status};
+use tonic::Request;
 
-use crate::table::{Outcome, Session, Table, revision, wire_grant};
+use crate::table::Table;
 
 /// What a node does with calls of a kind.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -22,6 +23,8 @@ pub enum Manner {
     LosesReply,
     /// Takes effect and never answers.
     SwallowsReply,
+    /// Takes effect; if the answer does not come at once the connection breaks.
+    BreaksOff,
     /// Never answers and takes no effect.
     Silent,
     /// Refuses at the door.
@@ -33,17 +36,21 @@ pub enum Manner {
 pub struct Seen {
     pub node: usize,
     pub what: &'static str,
+    /// 0 if the call is of no session.
+    pub session: u64,
     pub id: u64,
     pub oldest: u64,
     pub answered: Vec<u64>,
     pub no_forward: bool,
+    /// The whole message, but for what else its session says of itself.
+    pub contents: String,
 }
 
 /// The table, and a bell that rings whenever it changes.
 #[derive(Clone)]
 pub struct Authority {
     table: Arc<Mutex<Table>>,
-    bell: watch::Sender<()>,
+    pub bell: watch::Sender<()>,
 }
 
 pub const CLUSTER: [u8; 16] = [3; 16];
@@ -51,20 +58,20 @@ pub const FOR_EVER: usize = usize::MAX;
 
 impl Authority {
     pub fn new() -> Self {
-        Self { table: Arc::default(), bell: watch::Sender::new(()) }
+        Self { table: Arc::new(Mutex::new(Table::new())), bell: watch::Sender::new(()) }
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    pub fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().expect("no test panics while it holds the table")
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut Table) -> T) -> T {
+    pub fn change<T>(&self, change: impl FnOnce(&mut Table) -> T) -> T {
         let done = change(&mut self.table());
         self.bell.send_replace(());
         done
     }
 
-    // The script.
+    // What the script does.
 
     /// The next `times` calls of this kind at this node go so.
     pub fn behave(&self, node: usize, what: &'static str, manner: Manner, times: usize) {
@@ -81,12 +88,93 @@ impl Authority {
         self.change(|t| t.manners.clear());
     }
 
+    pub fn end_session(&self, session: u64) {
+        self.change(|t| t.end(session));
+    }
+
+    /// An administrator ends the first grant on a resource.
+    pub fn revoke(&self, resource: &str) {
+        self.change(|t| {
+            let token = t.holder(resource).expect("it is held").token;
+            t.revoke(resource, token);
+        });
+    }
+
+    /// An administrator ends what this session holds there.
+    pub fn revoke_of(&self, resource: &str, session: u64) {
+        self.change(|t| {
+            let holders = t.holders(resource);
+            let theirs = holders.iter().find(|grant| grant.wait.session.0 == session);
+            if let Some(token) = theirs.map(|grant| grant.token) {
+                t.revoke(resource, token);
+            }
+        });
+    }
+
+    /// Someone else takes the resource.
+    pub fn rival(&self, resource: &str) {
+        self.rival_in(resource, Mode::Exclusive);
+    }
+
+    /// Someone else takes it in this mode.
+    pub fn rival_in(&self, resource: &str, mode: Mode) {
+        self.change(|t| t.rival_asks(resource, mode)).expect("it is free");
+    }
+
+    pub fn rival_if_free(&self, resource: &str) {
+        // What it is refused with is nobody's business.
+        let _ = self.change(|t| t.rival_asks(resource, Mode::Exclusive));
+    }
+
+    /// The rival lets go.
+    pub fn free(&self, resource: &str) {
+        self.change(|t| t.rival_frees(resource));
+    }
+
+    /// A grant to this session that no request of its client awaits.
+    pub fn stray_grant(&self, resource: &str, session: u64) {
+        self.change(|t| t.stray(resource, session));
+    }
+
+    /// The timers of this kind have run out: waits, barriers or lock delays.
+    pub fn run_out(&self, which: impl Fn(&Timer) -> bool) {
+        use ringfence::locks::Command;
+        self.change(|t| {
+            let timers: Vec<Timer> = t.locks.timers().map(|(timer, _)| timer).collect();
+            for timer in timers.into_iter().filter(which) {
+                let command = match timer {
+                    Timer::Wait(wait) => Command::ExpireWaits { waits: vec![wait] },
+                    Timer::Barrier(token) => Command::ExpireBarriers { tokens: vec![token] },
+                    Timer::Closure(token) => Command::EndClosures { tokens: vec![token] },
+                    Timer::Settle => Command::Settle,
+                };
+                t.apply(&command).expect("timers are never refused");
+            }
+        });
+    }
+
+    /// This node keeps no event of what has happened so far.
+    pub fn compact(&self, node: usize) {
+        self.change(|t| {
+            let index = t.locks.position().index;
+            t.compacted.insert(node, index);
+        });
+    }
+
+    /// All watches that are open end.
+    pub fn cut_watches(&self) {
+        self.change(|t| t.cuts += 1);
+    }
+
+    // What the test sees.
+
     pub fn seen(&self, what: &'static str) -> Vec<Seen> {
         self.table().seen.iter().filter(|seen| seen.what == what).cloned().collect()
     }
 
+    /// The clients' sessions.
     pub fn sessions(&self) -> usize {
-        self.table().sessions.len()
+        self.table().locks.counts().0 - 1
     }
 
     pub fn owners(&self) -> usize {
@@ -97,85 +185,57 @@ impl Authority {
         self.table().streams
     }
 
+    /// The first holder's token.
     pub fn holder(&self, resource: &str) -> Option<u64> {
-        self.table().holders.get(resource).map(|holder| holder.token)
+        self.table().holder(resource).map(|grant| grant.token.get())
+    }
+
+    /// All tokens on a resource.
+    pub fn holders(&self, resource: &str) -> Vec<u64> {
+        self.table().holders(resource).iter().map(|grant| grant.token.get()).collect()
+    }
+
+    pub fn value(&self, token: Token) -> Option<Vec<u8>> {
+        self.table().locks.grant(token).map(|grant| grant.value.as_bytes().to_vec())
     }
 
     pub fn waiting(&self, resource: &str) -> usize {
-        self.table().queues.get(resource).map_or(0, VecDeque::len)
-    }
-
-    pub fn end_session(&self, session: u64) {
-        self.change(|t| t.end(session));
-    }
-
-    pub fn revoke(&self, resource: &str) {
-        self.change(|t| t.free(resource, true));
+        self.table().waiting(resource)
     }
 
     /// What this session holds.
     pub fn held_by(&self, session: u64) -> BTreeMap<String, u64> {
         let table = self.table();
-        let mine = table.holders.iter().filter(|(_, holder)| holder.session == session);
-        mine.map(|(resource, holder)| (resource.clone(), holder.token)).collect()
+        let grants = table.locks.session(SessionId(session)).into_iter().flat_map(|s| s.grants());
+        let named = grants.flat_map(|g| g.names.iter().map(|name| (name.to_string(), g.token)));
+        named.map(|(name, token)| (name, token.get())).collect()
     }
 
     /// How many requests of this session wait.
     pub fn waits_of(&self, session: u64) -> usize {
-        self.table().queues.values().flatten().filter(|&&(waiter, _)| waiter == session).count()
+        self.table().locks.session(SessionId(session)).map_or(0, |s| s.waits().len())
     }
 
-    /// Someone else takes the resource.
-    pub fn rival(&self, resource: &str) {
-        self.change(|t| t.grant(resource, 0, 0));
+    /// What happened on a resource, in order.
+    pub fn events_on(&self, resource: &str) -> Vec<v1::Event> {
+        let table = self.table();
+        let on = |event: &&v1::Event| event.resources.iter().any(|name| name == resource);
+        table.events.iter().filter(on).cloned().collect()
     }
 
-    pub fn rival_if_free(&self, resource: &str) {
-        self.change(|t| {
-            if !t.holders.contains_key(resource) {
-                t.grant(resource, 0, 0);
-            }
-        });
-    }
-
-    /// The rival, if it is one, lets go.
-    pub fn free_rival(&self, resource: &str) {
-        self.change(|t| {
-            if t.holders.get(resource).is_some_and(|holder| holder.session == 0) {
-                t.free(resource, false);
-            }
-        });
-    }
-
-    /// An administrator ends what this session holds there.
-    pub fn revoke_of(&self, resource: &str, session: u64) {
-        self.change(|t| {
-            if t.holders.get(resource).is_some_and(|holder| holder.session == session) {
-                t.free(resource, true);
-            }
-        });
-    }
-
-    /// Every request id was used for one kind of request only.
+    /// Every request id was used for one request only, always with the same contents.
     pub fn assert_no_id_was_used_twice(&self) {
-        let mut kinds: BTreeMap<u64, &'static str> = BTreeMap::new();
+        let mut sent: BTreeMap<(u64, u64), String> = BTreeMap::new();
         for seen in self.table().seen.iter().filter(|seen| seen.oldest > 0) {
-            assert_eq!(*kinds.entry(seen.id).or_insert(seen.what), seen.what, "id {}", seen.id);
+            let contents = format!("{} {}", seen.what, seen.contents);
+            let first = sent.entry((seen.session, seen.id)).or_insert_with(|| contents.clone());
+            assert_eq!(*first, contents);
             assert!(seen.oldest <= seen.id, "{seen:?}");
             assert!(seen.answered.iter().all(|&id| id > seen.oldest), "{seen:?}");
         }
     }
 
-    pub fn free(&self, resource: &str) {
-        self.change(|t| t.free(resource, false));
-    }
-
-    /// A grant to this session that no request of its client awaits.
-    pub fn stray_grant(&self, resource: &str, session: u64) {
-        self.change(|t| t.grant(resource, session, 1_000_000));
-    }
-
-    // What nodes do.
+    // What nodes do with every call.
 
     /// Notes the call and says how it goes.
     pub fn enter(
@@ -184,11 +244,20 @@ impl Authority {
         what: &'static str,
         header: Option<&v1::RequestHeader>,
         no_forward: bool,
+        contents: String,
     ) -> Manner {
         self.change(|t| {
             let header = header.cloned().unwrap_or_default();
-            let (id, oldest) = (header.request_id, header.oldest_outstanding);
-            t.seen.push(Seen { node, what, id, oldest, answered: header.answered, no_forward });
+            t.seen.push(Seen {
+                node,
+                what,
+                session: header.session,
+                id: header.request_id,
+                oldest: header.oldest_outstanding,
+                answered: header.answered,
+                no_forward,
+                contents,
+            });
             if what == "keep_alive" {
                 t.streams += 1;
             }
@@ -199,144 +268,6 @@ impl Authority {
     /// How the next call of this kind at this node goes.
     pub fn next_manner(&self, node: usize, what: &'static str) -> Manner {
         self.table().next_manner(node, what)
-    }
-
-    pub fn open(&self, request: &v1::OpenSessionRequest) -> v1::OpenSessionResponse {
-        self.change(|t| {
-            t.index += 1;
-            let owner = request.owner_id.to_vec();
-            t.owners.insert(owner.clone());
-            let live = t.sessions.iter().find(|(_, s)| s.owner == owner).map(|(&id, _)| id);
-            let session = live.unwrap_or(t.index);
-            let (ttl_ms, changed_at) = (request.ttl_ms, t.index);
-            let new = Session { owner, ttl_ms, changed_at, outcomes: BTreeMap::new() };
-            t.sessions.entry(session).or_insert(new);
-            let cluster_id = CLUSTER.to_vec().into();
-            v1::OpenSessionResponse { session, ttl_ms, cluster_id, created: live.is_none() }
-        })
-    }
-
-    /// Answers a renewal, and notes it under the session's id.
-    pub fn renew(&self, node: usize, renewal: &v1::Renewal) -> v1::renewal_answer::Result {
-        use v1::renewal_answer::Result;
-        let mut table = self.table();
-        let (id, oldest, answered, no_forward) = (renewal.session, 0, vec![], false);
-        table.seen.push(Seen { node, what: "renew", id, oldest, answered, no_forward });
-        let Some(session) = table.sessions.get(&renewal.session) else {
-            let (message, leader) = (String::new(), String::new());
-            let reason = Reason::SessionExpired.as_str().to_owned();
-            return Result::Refused(v1::RenewalRefusal { reason, message, leader });
-        };
-        let changed_at = Some(revision(session.changed_at));
-        Result::Renewed(v1::Renewed { ttl_ms: session.ttl_ms, changed_at })
-    }
-
-    pub fn close(&self, request: &v1::CloseSessionRequest) -> Result<(), Status> {
-        self.change(|t| t.live(request.session).map(|_| ()).map(|()| t.end(request.session)))
-    }
-
-    pub fn set_ttl(&self, request: &v1::SetTtlRequest) -> Result<v1::SetTtlResponse, Status> {
-        let header = request.header.clone().unwrap_or_default();
-        self.change(|t| {
-            t.index += 1;
-            let session = t.live(header.session)?;
-            session.ttl_ms = request.ttl_ms;
-            session.outcomes.insert(header.request_id, Outcome::Ttl(request.ttl_ms));
-            Ok(v1::SetTtlResponse { ttl_ms: request.ttl_ms })
-        })
-    }
-
-    /// Applies an acquire: an outcome, or a place in the queue.
-    pub fn begin_acquire(&self, request: &v1::AcquireRequest) -> Result<(), Status> {
-        let header = request.header.clone().unwrap_or_default();
-        self.change(|t| {
-            t.index += 1;
-            let (session, id) = (header.session, header.request_id);
-            if t.live(session)?.outcomes.contains_key(&id) {
-                return Ok(());
-            }
-            let resource = request.resource.clone();
-            let busy = t.holders.get(&resource).map(|holder| holder.token);
-            let outcome = match busy {
-                None => {
-                    t.grant(&resource, session, id);
-                    return Ok(());
-                }
-                Some(holder) if request.wait_ms == 0 => Outcome::Busy { holder },
-                Some(_) => {
-                    t.queues.entry(resource.clone()).or_default().push_back((session, id));
-                    Outcome::Queued { resource }
-                }
-            };
-            t.live(session)?.outcomes.insert(id, outcome);
-            Ok(())
-        })
-    }
-
-    /// Waits until the acquire is no longer queued.
-    pub async fn answer_acquire(
-        &self,
-        header: &v1::RequestHeader,
-    ) -> Result<v1::AcquireResponse, Status> {
-        let mut bell = self.bell.subscribe();
-        loop {
-            if let Some(answer) = self.table().answer(header.session, header.request_id) {
-                return answer;
-            }
-            bell.changed().await.expect("the authority holds the bell");
-        }
-    }
-
-    pub fn cancel(&self, request: &v1::CancelRequest) -> Result<v1::CancelResponse, Status> {
-        let header = request.header.clone().unwrap_or_default();
-        self.change(|t| {
-            t.index += 1;
-            let session = t.live(header.session)?;
-            let target = session.outcomes.get(&request.target).cloned();
-            match target {
-                Some(Outcome::Granted { .. }) => {}
-                _ => drop(session.outcomes.insert(request.target, Outcome::Cancelled)),
-            }
-            if let Some(Outcome::Queued { resource }) = &target {
-                let queue = t.queues.entry(resource.clone()).or_default();
-                queue.retain(|&wait| wait != (header.session, request.target));
-            }
-            let grant = t.answer(header.session, request.target).and_then(Result::ok);
-            Ok(v1::CancelResponse { grant: grant.and_then(|answer| answer.grant) })
-        })
-    }
-
-    pub fn release(&self, request: &v1::ReleaseRequest) -> Result<v1::ReleaseResponse, Status> {
-        let header = request.header.clone().unwrap_or_default();
-        self.change(|t| {
-            t.index += 1;
-            let index = t.index;
-            let (session, id) = (header.session, header.request_id);
-            if !t.live(session)?.outcomes.contains_key(&id) {
-                let held = t.holders.get(&request.resource);
-                let held = held.is_some_and(|h| h.session == session && h.token == request.token);
-                if held {
-                    t.free(&request.resource, false);
-                }
-                let outcome = if held { Outcome::Released { at: index } } else { Outcome::NotHeld };
-                t.live(session)?.outcomes.insert(id, outcome);
-            }
-            match t.live(session)?.outcomes[&id] {
-                Outcome::Released { at } => {
-                    Ok(v1::ReleaseResponse { released_at: Some(revision(at)) })
-                }
-                _ => Err(Reason::NotHeld.status("", [])),
-            }
-        })
-    }
-
-    pub fn held(&self, request: &v1::HeldRequest) -> Result<v1::HeldResponse, Status> {
-        let mut table = self.table();
-        let changed_at = table.live(request.session)?.changed_at;
-        let mine = table.holders.iter().filter(|(_, h)| h.session == request.session);
-        let grants = mine.map(|(resource, holder)| wire_grant(resource, holder)).collect();
-        let changed_at = Some(revision(changed_at));
-        Ok(v1::HeldResponse { grants, waits: vec![], changed_at, index: table.index })
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::future::IntoFuture;
 use std::time::{Duration, Instant};
 
-use ringfence::client::{Client, Guard, Session};
+use ringfence::client::{Client, ClientError, Guard, Session};
 use ringfence::wire::reason::Reason;
 
 use crate::authority::{Authority, Manner, eventually};
@@ -32,54 +32,70 @@ impl Dice {
 
 fn disturb(authority: &Authority, dice: &mut Dice) {
     let node = usize::try_from(dice.roll(3)).expect("three nodes");
-    let calls = ["acquire", "acquire", "release", "cancel", "held", "renew"];
-    let call = calls[usize::try_from(dice.roll(6)).expect("six calls")];
+    let calls = ["acquire", "acquire", "release", "cancel", "held", "renew", "confirm"];
+    let call = calls[usize::try_from(dice.roll(7)).expect("seven calls")];
     let refuses = |reason| Manner::Refuses(reason, vec![]);
-    let manner = match dice.roll(6) {
+    let manner = match dice.roll(7) {
         0 => Manner::LosesReply,
         1 => Manner::SwallowsReply,
         2 => Manner::Silent,
-        3 => refuses(Reason::NotLeader),
-        4 => refuses(Reason::NoQuorum),
+        3 => Manner::BreaksOff,
+        4 => refuses(Reason::NotLeader),
+        5 => refuses(Reason::NoQuorum),
         _ => refuses(Reason::Overloaded),
     };
     authority.behave(node, call, manner, 1);
 }
 
-async fn act(
-    authority: &Authority,
-    session: &Session,
-    guards: &mut BTreeMap<&'static str, Guard>,
-    dice: &mut Dice,
-) {
-    let name = dice.name();
-    match dice.roll(10) {
-        0 => authority.rival_if_free(name),
-        1 => authority.free_rival(name),
-        2 => authority.revoke_of(name, session.id().0),
-        3 => drop(guards.remove(name)),
-        4 => {
-            if let Some(guard) = guards.remove(name) {
-                // Lost ones say so; all are gone afterwards.
-                let _ = guard.release_within(Duration::from_millis(dice.roll(100))).await;
-            }
+/// Asks in a mode that the dice choose; the name stands first in sets.
+async fn ask(session: &Session, name: &'static str, dice: &mut Dice) -> Result<Guard, ClientError> {
+    let deadline = Duration::from_millis(20 + dice.roll(150));
+    let told = |_| {};
+    match dice.roll(7) {
+        0 => session.try_acquire(name).deadline(deadline).await,
+        1 => session.acquire(name).on_queued(told).deadline(deadline).await,
+        2 => session.acquire_shared(name).deadline(deadline).await.map(Guard::from),
+        3 => {
+            let slot = session.acquire_slot(name, 2).on_queued(told);
+            slot.deadline(deadline).await.map(Guard::from)
         }
-        _ if guards.contains_key(name) => {}
+        4 => {
+            let set = session.acquire_all([name, "e", "f"]).deadline(deadline);
+            set.await.map(Guard::from)
+        }
         5 => {
+            let unconfirmed = session.acquire(name).strict(SOON).deadline(deadline).await?;
+            // What fails is dropped, and so released.
+            Ok(unconfirmed.confirm_within(deadline).await?)
+        }
+        _ => session.acquire(name).deadline(deadline).await,
+    }
+}
+
+async fn act(authority: &Authority, session: &Session, guards: &mut Vec<Guard>, dice: &mut Dice) {
+    let name = dice.name();
+    let on = |guard: &Guard| guard.fences().iter().any(|fence| fence.resource.as_str() == name);
+    let mine = guards.iter().position(on);
+    match (dice.roll(10), mine) {
+        (0, _) => authority.rival_if_free(name),
+        (1, _) => authority.free(name),
+        (2, _) => authority.revoke_of(name, session.id().0),
+        (3, Some(mine)) => drop(guards.swap_remove(mine)),
+        (4, Some(mine)) => {
+            // Lost ones say so; all are gone afterwards.
+            let release = guards.swap_remove(mine);
+            let _ = release.release_within(Duration::from_millis(dice.roll(100))).await;
+        }
+        (5, None) => {
             // Dropped half way.
             let patience = Duration::from_millis(dice.roll(30));
-            let acquire = session.acquire(name).into_future();
-            if let Ok(Ok(guard)) = tokio::time::timeout(patience, acquire).await {
-                guards.insert(name, guard);
+            let acquire = session.acquire_all([name, "e"]).into_future();
+            if let Ok(Ok(set)) = tokio::time::timeout(patience, acquire).await {
+                guards.push(set.into());
             }
         }
-        kind => {
-            let acquire = if kind < 8 { session.try_acquire(name) } else { session.acquire(name) };
-            let deadline = Duration::from_millis(20 + dice.roll(150));
-            if let Ok(guard) = acquire.deadline(deadline).await {
-                guards.insert(name, guard);
-            }
-        }
+        (_, None) => guards.extend(ask(session, name, dice).await.ok()),
+        (_, Some(_)) => {}
     }
 }
 
@@ -95,7 +111,7 @@ async fn run(seed: u64) {
         .connect(nodes.iter().map(|node| &node.address))
         .expect("good endpoints");
     let session = client.session(Duration::from_secs(1)).await.expect("opened");
-    let mut guards = BTreeMap::new();
+    let mut guards = Vec::new();
     for _ in 0..STEPS {
         if dice.roll(3) > 0 {
             disturb(&authority, &mut dice);
@@ -103,12 +119,13 @@ async fn run(seed: u64) {
         act(&authority, &session, &mut guards, &mut dice).await;
     }
     authority.recover_all();
-    NAMES.into_iter().for_each(|name| authority.free_rival(name));
+    NAMES.into_iter().for_each(|name| authority.free(name));
     let id = session.id().0;
     eventually(&format!("both sides agree (seed {seed})"), || {
-        let live = guards.iter().filter(|(_, guard)| guard.is_held());
+        let live = guards.iter().filter(|guard| guard.is_held());
+        let fences = live.flat_map(|guard| guard.fences());
         let ours: BTreeMap<String, u64> =
-            live.map(|(&name, guard)| (name.to_owned(), guard.token().get())).collect();
+            fences.map(|fence| (fence.resource.to_string(), fence.token.get())).collect();
         authority.waits_of(id) == 0 && authority.held_by(id) == ours
     })
     .await;

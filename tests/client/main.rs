@@ -2,10 +2,20 @@
 //! links go dark, nodes change their minds and the application lets go.
 #![cfg(feature = "client")]
 
+mod admin;
+mod answers;
 mod authority;
 mod chaos;
+mod elections;
+mod handoff;
+mod holders;
 mod lease;
+mod modes;
 mod node;
 mod requests;
 mod routes;
+mod service;
 mod table;
+mod waits;
+mod watches;
+mod watching;

@@ -2,27 +2,26 @@
 //! link to it that can go dark.
 
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ringfence::wire::reason::Reason;
-use ringfence::wire::v1::cluster_server::{Cluster, ClusterServer};
-use ringfence::wire::v1::locks_server::{Locks, LocksServer};
-use ringfence::wire::v1::sessions_server::{Sessions, SessionsServer};
-use ringfence::wire::v1::{self, renewal_answer};
+use ringfence::client::Client;
+use ringfence::wire::v1::admin_server::AdminServer;
+use ringfence::wire::v1::cluster_server::ClusterServer;
+use ringfence::wire::v1::locks_server::LocksServer;
+use ringfence::wire::v1::sessions_server::SessionsServer;
+use ringfence::wire::v1::watch_server::WatchServer;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
-use tokio_stream::Stream;
-use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::Server;
-use tonic::{Request, Response, Status, Streaming};
 
-use crate::authority::{Authority, Manner, no_forward};
+use crate::authority::Authority;
+use crate::service::Service;
 
 /// Runs on a thread of its own; gone with all its connections when dropped.
 pub struct Node {
@@ -54,6 +53,8 @@ impl Node {
                 .max_concurrent_streams(200)
                 .add_service(SessionsServer::new(service.clone()))
                 .add_service(LocksServer::new(service.clone()))
+                .add_service(AdminServer::new(service.clone()))
+                .add_service(WatchServer::new(service.clone()))
                 .add_service(ClusterServer::new(service))
                 .serve_with_incoming(TcpListenerStream::new(listener))
                 .await
@@ -130,155 +131,21 @@ async fn pass(
     }
 }
 
-#[derive(Clone)]
-struct Service {
-    authority: Authority,
-    number: usize,
-}
-
-type Answer<T> = Result<Response<T>, Status>;
-
-impl Service {
-    /// Plays a call as the script has it.
-    async fn play<Q, T>(
-        &self,
-        what: &'static str,
-        request: Request<Q>,
-        header: impl Fn(&Q) -> Option<&v1::RequestHeader>,
-        effect: impl AsyncFnOnce(&Authority, &Q) -> Result<T, Status>,
-    ) -> Answer<T> {
-        let no_forward = no_forward(&request);
-        let message = request.into_inner();
-        match self.authority.enter(self.number, what, header(&message), no_forward) {
-            Manner::Well => effect(&self.authority, &message).await.map(Response::new),
-            Manner::LosesReply => {
-                let _ = effect(&self.authority, &message).await;
-                Err(Status::unavailable("the connection broke"))
-            }
-            Manner::SwallowsReply => {
-                let _ = effect(&self.authority, &message).await;
-                std::future::pending().await
-            }
-            Manner::Silent => std::future::pending().await,
-            Manner::Refuses(reason, metadata) => Err(reason.status("as the script says", metadata)),
-        }
-    }
-}
-
-#[tonic::async_trait]
-impl Sessions for Service {
-    async fn open(&self, r: Request<v1::OpenSessionRequest>) -> Answer<v1::OpenSessionResponse> {
-        self.play("open", r, |_| None, async |a, m| Ok(a.open(m))).await
-    }
-
-    type KeepAliveStream =
-        Pin<Box<dyn Stream<Item = Result<v1::KeepAliveResponse, Status>> + Send + 'static>>;
-
-    async fn keep_alive(
-        &self,
-        request: Request<Streaming<v1::KeepAliveRequest>>,
-    ) -> Answer<Self::KeepAliveStream> {
-        match self.authority.enter(self.number, "keep_alive", None, no_forward(&request)) {
-            Manner::Refuses(reason, metadata) => return Err(reason.status("", metadata)),
-            Manner::Silent => std::future::pending().await,
-            Manner::Well | Manner::LosesReply | Manner::SwallowsReply => {}
-        }
-        let (answers, stream) = mpsc::channel(16);
-        let service = self.clone();
-        tokio::spawn(async move {
-            let mut messages = request.into_inner();
-            while let Ok(Some(message)) = messages.message().await {
-                let answered = message.renewals.iter().filter_map(|r| service.renew(r)).collect();
-                if answers.send(Ok(v1::KeepAliveResponse { answers: answered })).await.is_err() {
-                    return;
-                }
-            }
-        });
-        Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
-    }
-
-    async fn set_ttl(&self, r: Request<v1::SetTtlRequest>) -> Answer<v1::SetTtlResponse> {
-        self.play("set_ttl", r, |m| m.header.as_ref(), async |a, m| a.set_ttl(m)).await
-    }
-
-    async fn close(&self, r: Request<v1::CloseSessionRequest>) -> Answer<v1::CloseSessionResponse> {
-        let effect = async |a: &Authority, m: &_| a.close(m).map(|()| v1::CloseSessionResponse {});
-        self.play("close", r, |_| None, effect).await
-    }
-
-    async fn list(&self, _: Request<v1::ListSessionsRequest>) -> Answer<v1::ListSessionsResponse> {
-        Err(Status::unimplemented("no test asks"))
-    }
-}
-
-impl Service {
-    fn renew(&self, renewal: &v1::Renewal) -> Option<v1::RenewalAnswer> {
-        let result = match self.authority.next_manner(self.number, "renew") {
-            Manner::Well => self.authority.renew(self.number, renewal),
-            Manner::Refuses(reason, metadata) => {
-                let leader = metadata.into_iter().find(|(name, _)| *name == "leader");
-                renewal_answer::Result::Refused(v1::RenewalRefusal {
-                    reason: reason.as_str().to_owned(),
-                    message: String::new(),
-                    leader: leader.map(|(_, leader)| leader).unwrap_or_default(),
-                })
-            }
-            Manner::LosesReply | Manner::SwallowsReply | Manner::Silent => return None,
-        };
-        let (session, sequence) = (renewal.session, renewal.sequence);
-        Some(v1::RenewalAnswer { session, sequence, result: Some(result) })
-    }
-}
-
-#[tonic::async_trait]
-impl Locks for Service {
-    async fn acquire(&self, r: Request<v1::AcquireRequest>) -> Answer<v1::AcquireResponse> {
-        let effect = async |a: &Authority, m: &v1::AcquireRequest| {
-            a.begin_acquire(m)?;
-            a.answer_acquire(&m.header.clone().unwrap_or_default()).await
-        };
-        self.play("acquire", r, |m| m.header.as_ref(), effect).await
-    }
-
-    async fn release(&self, r: Request<v1::ReleaseRequest>) -> Answer<v1::ReleaseResponse> {
-        self.play("release", r, |m| m.header.as_ref(), async |a, m| a.release(m)).await
-    }
-
-    async fn cancel(&self, r: Request<v1::CancelRequest>) -> Answer<v1::CancelResponse> {
-        self.play("cancel", r, |m| m.header.as_ref(), async |a, m| a.cancel(m)).await
-    }
-
-    async fn held(&self, r: Request<v1::HeldRequest>) -> Answer<v1::HeldResponse> {
-        self.play("held", r, |_| None, async |a, m| a.held(m)).await
-    }
-
-    async fn check_token(
-        &self,
-        r: Request<v1::CheckTokenRequest>,
-    ) -> Answer<v1::CheckTokenResponse> {
-        let effect = async |a: &Authority, m: &v1::CheckTokenRequest| {
-            let current = a.holder(&m.resource) == Some(m.token);
-            Ok(v1::CheckTokenResponse { current, grant: None, index: 1 })
-        };
-        self.play("check_token", r, |_| None, effect).await
-    }
-
-    async fn get(&self, _: Request<v1::GetRequest>) -> Answer<v1::GetResponse> {
-        Err(Reason::NoQuorum.status("no test asks", []))
-    }
-
-    async fn list(&self, _: Request<v1::ListRequest>) -> Answer<v1::ListResponse> {
-        Err(Reason::NoQuorum.status("no test asks", []))
-    }
-}
-
-#[tonic::async_trait]
-impl Cluster for Service {
-    async fn status(&self, _: Request<v1::StatusRequest>) -> Answer<v1::StatusResponse> {
-        let node_id = self.number as u64;
-        Ok(Response::new(v1::StatusResponse { node_id, ..Default::default() }))
-    }
+/// A client that knows all these nodes and waits long for each.
+pub fn client_of(nodes: &[Node]) -> Client {
+    let client = Client::builder().attempt_timeout(Duration::from_secs(10));
+    client.connect(nodes.iter().map(|node| &node.address)).expect("good endpoints")
 }
 
 /// Long enough for any answer, short enough for a test.
 pub const SOON: Duration = Duration::from_secs(20);
+
+/// An authority with so many nodes.
+pub async fn nodes(count: usize) -> (Authority, Vec<Node>) {
+    let authority = Authority::new();
+    let mut nodes = Vec::new();
+    for number in 0..count {
+        nodes.push(Node::start(&authority, number).await);
+    }
+    (authority, nodes)
+}

@@ -189,6 +189,9 @@ async fn questions_are_answered_by_the_wire() {
     assert!(client.check_token("job/7", guard.token()).await.expect("answered").current);
     let other = Token::new(99).expect("a good token");
     assert!(!client.check_token("job/7", other).await.expect("answered").current);
+    for node in 0..3 {
+        authority.behave(node, "get", Manner::Refuses(Reason::NoQuorum, vec![]), FOR_EVER);
+    }
     let hasty = Client::builder().call_timeout(Duration::from_millis(300));
     let hasty = hasty.connect([&nodes[0].address]).expect("a good endpoint");
     let error = hasty.get("job/7").await.expect_err("this node has no quorum");
