@@ -58,7 +58,7 @@ pub struct Feed {
 #[derive(Debug)]
 pub struct EntryEvents {
     /// In order.
-    pub events: Vec<Event>,
+    pub events: Box<[Event]>,
     index: u64,
     bytes: usize,
 }
@@ -106,7 +106,9 @@ impl Feed {
         if events.is_empty() {
             return;
         }
-        let bytes = events.iter().map(weight).sum();
+        // They are kept for long: what the list has to spare would weigh more than they do.
+        let events = events.into_boxed_slice();
+        let bytes = ENTRY_BYTES + events.iter().map(weight).sum::<usize>();
         self.events += events.len();
         self.bytes += bytes;
         self.entries.push_back(Arc::new(EntryEvents { events, index, bytes }));
@@ -216,6 +218,9 @@ pub fn names_of(event: &Event) -> &[ResourceName] {
         | Happened::Resized { name, .. } => std::slice::from_ref(name),
     }
 }
+
+/// Bytes of an entry beside its events: two counts and a pointer to them.
+const ENTRY_BYTES: usize = size_of::<EntryEvents>() + 3 * size_of::<usize>();
 
 /// Bytes of an event, about: as if it shared nothing with the table.
 fn weight(event: &Event) -> usize {

@@ -5,14 +5,18 @@
 #[path = "../support/cluster.rs"]
 mod cluster;
 mod proxy;
+mod watching;
 mod wire;
 
 mod api;
 mod bounds;
 mod clocks;
+mod explain;
 mod failover;
 mod folders;
 mod refusals;
 mod retries;
 mod sessions;
 mod waiting;
+mod watch;
+mod watch_ends;

@@ -6,9 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ringfence::wire::reason::NO_FORWARD;
+use ringfence::wire::v1::admin_client::AdminClient;
 use ringfence::wire::v1::locks_client::LocksClient;
 use ringfence::wire::v1::renewal_answer::Result as Told;
 use ringfence::wire::v1::sessions_client::SessionsClient;
+use ringfence::wire::v1::watch_client::WatchClient;
 use ringfence::wire::{Reason, v1};
 use tonic::metadata::MetadataValue;
 use tonic::transport::{Channel, Endpoint};
@@ -68,6 +70,15 @@ impl Wire {
         let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
         let channel = endpoint.connect_timeout(Duration::from_secs(1)).connect_lazy();
         Self { address: address.to_owned(), channel, no_forward: false, once: false }
+    }
+
+    /// Of what is not read, little is on the way: the node notices.
+    pub fn to_with_little_room(address: &str) -> Self {
+        let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
+        let room = Some(65_535);
+        let endpoint = endpoint.initial_stream_window_size(room);
+        let channel = endpoint.initial_connection_window_size(room).connect_lazy();
+        Self { channel, ..Self::to(address) }
     }
 
     /// What the first answer says is what the test is about.
@@ -154,13 +165,50 @@ impl Wire {
         resource: &str,
         wait: Duration,
     ) -> Result<v1::Grant, Status> {
-        let mode = v1::Mode::Exclusive.into();
         let (resource, wait_ms) = (resource.to_owned(), millis(wait));
-        let header = Some(header);
-        let message = v1::AcquireRequest { header, resource, mode, wait_ms, ..Default::default() };
-        let answer =
-            self.answer(message, async |message| self.locks().acquire(message).await).await?;
+        let message = v1::AcquireRequest { resource, wait_ms, ..Default::default() };
+        let answer = self.ask(header, message).await?;
         Ok(answer.grant.expect("a grant in the answer"))
+    }
+
+    /// As [`Wire::acquire`], with whatever else may be asked for.
+    pub async fn ask(
+        &self,
+        header: v1::RequestHeader,
+        message: v1::AcquireRequest,
+    ) -> Result<v1::AcquireResponse, Status> {
+        let message = v1::AcquireRequest { header: Some(header), ..message };
+        self.answer(message, async |message| self.locks().acquire(message).await).await
+    }
+
+    pub async fn set_value(
+        &self,
+        header: v1::RequestHeader,
+        grant: &v1::Grant,
+        value: Vec<u8>,
+    ) -> Result<(), Status> {
+        let (resource, token) = (grant.resource.clone(), grant.token);
+        let (header, value) = (Some(header), value.into());
+        let message = v1::SetValueRequest { header, resource, token, value };
+        self.answer(message, async |message| self.locks().set_value(message).await).await?;
+        Ok(())
+    }
+
+    pub async fn revoke(
+        &self,
+        grant: &v1::Grant,
+        note: v1::Note,
+    ) -> Result<Vec<v1::Fence>, Status> {
+        let (resource, token) = (grant.resource.clone(), grant.token);
+        let message = v1::RevokeRequest { resource, token, note: Some(note) };
+        let mut admin = AdminClient::new(self.channel());
+        Ok(admin.revoke(message).await?.into_inner().fences)
+    }
+
+    pub async fn explain(&self, resource: &str) -> Result<v1::ExplainResponse, Status> {
+        let message = v1::ExplainRequest { resource: resource.to_owned() };
+        let ask = async |message| WatchClient::new(self.channel()).explain(message).await;
+        self.answer(message, ask).await
     }
 
     /// One try, under a new request id.
