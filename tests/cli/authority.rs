@@ -41,6 +41,7 @@ pub struct Table {
     pub waiting: BTreeMap<String, u64>,
     pub refuses_acquires: Option<Reason>,
     pub status: v1::StatusResponse,
+    pub explained: v1::ExplainResponse,
 }
 
 /// What the services share with the test.
@@ -161,6 +162,10 @@ impl Rules {
 
     pub fn report(&self, status: v1::StatusResponse) {
         self.table().status = status;
+    }
+
+    pub fn explains(&self, told: v1::ExplainResponse) {
+        self.table().explained = told;
     }
 
     pub fn holder(&self, resource: &str) -> Option<u64> {

@@ -183,6 +183,10 @@ impl Rules {
         v1::ListSessionsResponse { sessions, more, index: table.index }
     }
 
+    pub fn explain(&self) -> v1::ExplainResponse {
+        self.table().explained.clone()
+    }
+
     pub fn status(&self) -> v1::StatusResponse {
         self.table().status.clone()
     }

@@ -57,7 +57,9 @@ fn who_waits_is_told_for_whom_and_runs_when_it_is_free() {
     authority.revoke("job/7");
     let ended = crate::run::finish(waiting);
     assert_eq!((ended.code, ended.out.as_str()), (0, "ran\n"));
-    let told = format!("waiting for job/7: held with token {token} by host web-3; 1 waiting");
+    let told = format!(
+        "waiting for job/7: held with token {token} by host web-3; 1 waiting, next in the queue"
+    );
     assert!(ended.err.starts_with(&format!("ringfence: {told}\n")), "{}", ended.err);
 }
 
@@ -68,7 +70,25 @@ fn a_mistake_in_usage_is_64_and_says_what_is_wrong() {
         (&["lock", "", "--", "true"], "resource must be"),
         (&["lock", "a\nb", "--", "true"], "resource must be"),
         (&["lock", "n"], "<COMMAND>"),
-        (&["lock", "n", "true"], "unexpected argument"),
+        (&["lock", "n", "true"], "<COMMAND>"),
+        (&["lock", "a", "a", "--", "true"], "resources must be different names"),
+        (&["lock", "a", "b", "--shared", "--", "true"], "--shared goes with one NAME"),
+        (&["lock", "a", "b", "--slots", "2", "--", "true"], "--slots goes with one NAME"),
+        (&["lock", "n", "--slots", "0", "--", "true"], "slots must be 1 to 65536"),
+        (&["lock", "n", "--slots", "2", "--shared", "--", "true"], "cannot be used with"),
+        (&["lock", "n", "--lock-delay", "61s", "--", "true"], "lock_delay_ms must be"),
+        (&["lock", "n", "--on-ask", "END", "--", "true"], "such as TERM"),
+        (&["elect", "n"], "<COMMAND>"),
+        (&["elect", "n", "--observe", "--", "true"], "cannot be used with"),
+        (&["watch"], "--prefix"),
+        (&["watch", "n", "--all"], "cannot be used with"),
+        (&["watch", "n", "--from", "soon"], "such as 77.1"),
+        (&["revoke", "n", "--token", "0", "--reason", "x"], "token must be"),
+        (&["revoke", "n", "--token", "1"], "--reason"),
+        (&["freeze", "n", "--reason", " "], "--reason must say why"),
+        (&["freeze", "n", "--reason", "x", "--actor", ""], "actor must be 1 to 128 bytes"),
+        (&["thaw", "", "--token", "1", "--reason", "x"], "resource must be"),
+        (&["ask", "n", "--token", "1", "--within", "0s", "--reason", "x"], "more than nothing"),
         (&["lock", "n", "--ttl", "10", "--", "true"], "say 500ms, 10s or 1m30s"),
         (&["lock", "n", "--ttl", "10s", "--grace", "6s", "--", "true"], "half of the ttl: 5s"),
         (&["lock", "n", "--ttl", "50ms", "--", "true"], "ttl_ms must be 100 to 86400000"),
@@ -119,6 +139,16 @@ fn another_refusal_is_77_with_its_reason() {
     let ended = done(at(&authority, &["lock", "n", "--", "echo", "no"]));
     assert_eq!((ended.code, ended.out.as_str()), (77, ""));
     assert_eq!(ended.err, "ringfence: n: QUEUE_FULL: as the script says\n");
+    for (reason, why) in [
+        (Reason::Frozen, "n: FROZEN: "),
+        (Reason::Deadlock, "n: DEADLOCK: this wait would never end"),
+        (Reason::CapacityMismatch, "n: CAPACITY_MISMATCH: "),
+    ] {
+        authority.refuse_acquires(reason);
+        let ended = done(at(&authority, &["lock", "n", "--", "echo", "no"]));
+        assert_eq!((ended.code, ended.out.as_str()), (77, ""));
+        assert!(ended.err.starts_with(&format!("ringfence: {why}")), "{}", ended.err);
+    }
 }
 
 #[test]

@@ -3,14 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::authority::Authority;
-use crate::run::{Lock, at, done, sleep_until};
-
-/// Waits for the file `go`.
-const PATIENT: &str = "echo > $D/up; while [ ! -e $D/go ]; do sleep 0.02; done; exit 3";
-
-fn go(lock: &Lock) {
-    std::fs::write(lock.folder.path().join("go"), "").unwrap();
-}
+use crate::run::{Lock, PATIENT, at, done, go, sleep_until};
 
 #[test]
 fn a_release_that_is_not_answered_is_told_and_the_code_passed_on() {

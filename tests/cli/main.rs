@@ -4,15 +4,18 @@
 #![allow(clippy::unwrap_used, reason = "in a test a failed unwrap is the report")]
 
 mod authority;
+mod by_hand;
 mod calls;
 #[path = "../support/cluster.rs"]
 mod cluster;
 mod codes;
 mod ends;
 mod lease;
+mod modes;
 mod reads;
 mod real;
 mod run;
 mod service;
 mod signals;
 mod texts;
+mod watching;

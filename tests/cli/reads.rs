@@ -1,17 +1,10 @@
 //! What is printed: JSON field names are promised, tables are for people.
 
-use std::process::Command;
-
 use ringfence::wire::v1;
 use serde_json::{Value, json};
 
 use crate::authority::Authority;
-use crate::run::{Done, Lock, at, done, ringfence};
-
-fn json(command: Command) -> Value {
-    let Done { out, err, .. } = done(command);
-    serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e} in {out:?}, stderr {err:?}"))
-}
+use crate::run::{Lock, at, done, json, ringfence};
 
 /// The names of the fields, in their order.
 fn fields(value: &Value) -> Vec<&str> {
@@ -24,7 +17,10 @@ fn get_shows_holder_and_queue() {
     let free = json(at(&authority, &["get", "job/7", "-o", "json"]));
     assert_eq!(
         free,
-        json!({"resource": "job/7", "holders": [], "waiters": [], "waiting": 0, "index": 0})
+        json!({
+            "resource": "job/7", "holders": [], "waiters": [], "waiting": 0, "slots": 0,
+            "frozen": null, "closures": [], "index": 0,
+        })
     );
     let said = done(at(&authority, &["get", "job/7"])).out;
     assert_eq!(said, "job/7 is free: nobody holds it or waits for it\n");
@@ -35,6 +31,8 @@ fn get_shows_holder_and_queue() {
         "token": 1, "floor": 1, "mode": "exclusive", "phase": "active", "session": 1, "request": 1,
         "granted_at": {"index": 2, "ordinal": 0},
         "labels": {"host": "web-3", "pid": "12", "purpose": "a\u{1b}[2Jb"},
+        "slot": null, "slots": 0, "value": "", "lock_delay_ms": 0, "barrier_ms": 0, "asked": null,
+        "set": [],
     });
     assert_eq!(held["holders"], json!([holder]));
     let table = done(at(&authority, &["get", "job/7"])).out;
@@ -57,12 +55,17 @@ fn list_reads_all_pages_and_keeps_to_its_prefix() {
     assert_eq!(fields(&all), ["index", "resources", "stale"]);
     let resources = all["resources"].as_array().unwrap();
     assert_eq!(resources.len(), 2_501);
-    assert_eq!(fields(&resources[0]), ["holders", "resource", "waiters", "waiting"]);
+    assert_eq!(
+        fields(&resources[0]),
+        ["closures", "frozen", "holders", "resource", "slots", "waiters", "waiting"]
+    );
     assert_eq!(resources[2_500]["resource"], "other");
     let table = done(at(&authority, &["list", "job/"])).out;
     assert_eq!(table.lines().count(), 1 + 2_500);
-    assert!(table.starts_with("NAME       TOKEN   WAITING   HOST"), "{table:.60}");
-    assert!(table.ends_with("\njob/2499   2500    0         -      -     -         -\n"));
+    assert!(table.starts_with("NAME       STATE       TOKEN   WAITING   HOST"), "{table:.60}");
+    assert!(
+        table.ends_with("\njob/2499   exclusive   2500    0         -      -     -         -\n")
+    );
     let none = done(at(&authority, &["list", "none/", "--stale"])).out;
     assert_eq!(none, "nothing is held or waited for under none/\n");
 }
@@ -98,6 +101,83 @@ fn sessions_are_listed_with_what_they_hold() {
     let table = done(at(&authority, &["sessions"])).out;
     assert!(table.starts_with("SESSION   TTL   GRANTS   WAITS   HOST"), "{table}");
     assert!(table.contains("\n1         1m    1        0       "), "{table}");
+}
+
+#[test]
+fn explain_says_in_words_who_holds_it_who_waits_what_happened_and_what_to_do() {
+    let authority = Authority::start();
+    authority.explains(screen());
+    let told = done(at(&authority, &["explain", "job/7"]));
+    assert_eq!((told.code, told.err.as_str()), (0, ""));
+    crate::texts::compare("explain.txt", &told.out);
+    let answer = json(at(&authority, &["explain", "job/7", "-o", "json"]));
+    let lease = json!({
+        "session": 12, "ttl_ms": 10_000, "ends_in_ms": 8_299, "barrier_left_ms": 0,
+    });
+    assert_eq!((&answer["leases"], &answer["index"]), (&json!([lease]), &json!(91)));
+    assert_eq!(answer["events"][2]["kind"], "asked");
+    assert_eq!(answer["holders"][0]["value"], "db-2:5432");
+}
+
+/// A resource about which there is much to say.
+fn screen() -> v1::ExplainResponse {
+    let at = |index| Some(v1::Revision { index, ordinal: 0 });
+    let labels = |host: &str, pid: &str| {
+        let labels = [("host", host), ("pid", pid), ("purpose", "report"), ("started", "10:00")];
+        labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
+    };
+    let note = || Some(v1::Note { actor: "alice".into(), reason: "web-3 goes down".into() });
+    let (job, exclusive) = (|| vec!["job/7".to_owned()], v1::Mode::Exclusive.into());
+    let event = |index, kind: v1::EventKind, session, token| v1::Event {
+        at: at(index),
+        kind: kind.into(),
+        resources: job(),
+        session,
+        token,
+        mode: exclusive,
+        ..v1::Event::default()
+    };
+    let grant = v1::Grant {
+        token: 41,
+        floor: 41,
+        mode: exclusive,
+        session: 12,
+        granted_at: at(77),
+        labels: labels("web-3", "9"),
+        value: b"db-2:5432".to_vec().into(),
+        asked: Some(v1::Asked { at: at(90), within_ms: 30_000, note: note() }),
+        ..v1::Grant::default()
+    };
+    let shared = v1::Mode::Shared.into();
+    let alone = v1::Waiter {
+        session: 80,
+        mode: shared,
+        labels: labels("web-4", "7"),
+        ..Default::default()
+    };
+    let set = ["a", "job/7"].map(str::to_owned).into();
+    let both = v1::Waiter { session: 83, set, labels: labels("web-5", "8"), ..Default::default() };
+    let asked =
+        v1::Event { within_ms: 30_000, note: note(), ..event(90, v1::EventKind::Asked, 12, 41) };
+    let lease =
+        v1::HolderLease { session: 12, ttl_ms: 10_000, ends_in_ms: 8_299, barrier_left_ms: 0 };
+    v1::ExplainResponse {
+        resource: Some(v1::ResourceView {
+            holders: vec![grant],
+            waiters: vec![alone, both],
+            waiting: 2,
+            ..v1::ResourceView::default()
+        }),
+        leases: vec![lease],
+        events: vec![
+            event(77, v1::EventKind::Granted, 12, 41),
+            v1::Event { mode: shared, ..event(81, v1::EventKind::Queued, 80, 0) },
+            asked,
+        ],
+        events_since: at(1),
+        closures_left_ms: vec![],
+        index: 91,
+    }
 }
 
 fn member(node_id: u64, address: &str) -> v1::Member {

@@ -8,7 +8,10 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{SigHandler, Signal, kill};
 use nix::unistd::Pid;
 
+use serde_json::Value;
+
 use crate::authority::Authority;
+use crate::cluster::Cluster;
 
 /// Long enough for anything that is not meant to wait.
 pub const SOON: Duration = Duration::from_secs(20);
@@ -44,6 +47,27 @@ pub fn at(authority: &Authority, arguments: &[&str]) -> Command {
     let mut command = ringfence(arguments);
     command.env("RINGFENCE_ENDPOINTS", &authority.address);
     command
+}
+
+/// As [`ringfence`], with the endpoints of these real nodes.
+pub fn on(cluster: &Cluster, arguments: &[&str]) -> Command {
+    let mut command = ringfence(arguments);
+    command.env("RINGFENCE_ENDPOINTS", cluster.endpoints().join(","));
+    command
+}
+
+/// What a run has printed, as JSON.
+pub fn json(command: Command) -> Value {
+    let Done { out, err, .. } = done(command);
+    serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e} in {out:?}, stderr {err:?}"))
+}
+
+/// For a [`Lock`]: waits for the file `go`, and ends with 3.
+pub const PATIENT: &str = "echo > $D/up; while [ ! -e $D/go ]; do sleep 0.02; done; exit 3";
+
+/// Lets a [`PATIENT`] command end.
+pub fn go(lock: &Lock) {
+    std::fs::write(lock.folder.path().join("go"), "").unwrap();
 }
 
 /// A finished run.

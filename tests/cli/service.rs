@@ -6,6 +6,7 @@ use ringfence::wire::v1;
 use ringfence::wire::v1::cluster_server::{Cluster, ClusterServer};
 use ringfence::wire::v1::locks_server::{Locks, LocksServer};
 use ringfence::wire::v1::sessions_server::{Sessions, SessionsServer};
+use ringfence::wire::v1::watch_server::{Watch, WatchServer};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
@@ -23,6 +24,7 @@ pub async fn serve(rules: Rules, listener: TcpListener) {
     Server::builder()
         .add_service(SessionsServer::new(service.clone()))
         .add_service(LocksServer::new(service.clone()))
+        .add_service(WatchServer::new(service.clone()))
         .add_service(ClusterServer::new(service))
         .serve_with_incoming(TcpListenerStream::new(listener))
         .await
@@ -138,6 +140,20 @@ impl Locks for Service {
 
     async fn list(&self, r: Request<v1::ListRequest>) -> Answer<v1::ListResponse> {
         self.play(r, async |rules, m| Ok(rules.list(&m))).await
+    }
+}
+
+#[tonic::async_trait]
+impl Watch for Service {
+    type WatchStream =
+        Pin<Box<dyn Stream<Item = Result<v1::WatchResponse, Status>> + Send + 'static>>;
+
+    async fn watch(&self, _: Request<v1::WatchRequest>) -> Answer<Self::WatchStream> {
+        Err(Status::unimplemented("real nodes are watched"))
+    }
+
+    async fn explain(&self, r: Request<v1::ExplainRequest>) -> Answer<v1::ExplainResponse> {
+        self.play(r, async |rules, _| Ok(rules.explain())).await
     }
 }
 

@@ -5,16 +5,21 @@ use std::process::Command;
 
 use crate::run::{done, ringfence};
 
-/// Compares with the golden file; `BLESS=1` writes it.
+/// Compares what is printed with the golden file.
 fn golden(name: &str, arguments: &[&str]) {
     let ended = done(ringfence(arguments));
     assert_eq!((ended.code, ended.err.as_str()), (0, ""), "{arguments:?}");
+    compare(name, &ended.out);
+}
+
+/// Compares a text with the golden file; `BLESS=1` writes it.
+pub fn compare(name: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/golden").join(name);
     if std::env::var_os("BLESS").is_some() {
-        std::fs::write(&path, &ended.out).unwrap();
+        std::fs::write(&path, text).unwrap();
     }
     let want = std::fs::read_to_string(&path).unwrap();
-    assert!(ended.out == want, "{name}: run with BLESS=1 and look\n{}", ended.out);
+    assert!(text == want, "{name}: run with BLESS=1 and look\n{text}");
 }
 
 #[test]
@@ -23,6 +28,9 @@ fn the_help_teaches_what_it_taught() {
     golden("lock.txt", &["lock", "--help"]);
     golden("check.txt", &["check", "--help"]);
     golden("status.txt", &["status", "--help"]);
+    golden("elect.txt", &["elect", "--help"]);
+    golden("watch.txt", &["watch", "--help"]);
+    golden("revoke.txt", &["revoke", "--help"]);
 }
 
 #[test]
@@ -65,7 +73,7 @@ fn completions_are_a_script_of_the_shell() {
     assert!(Command::new("bash").arg("-n").arg(&file).status().unwrap().success());
     for shell in ["bash", "zsh", "fish"] {
         let script = done(ringfence(&["completions", shell])).out;
-        assert!(script.contains("sessions") && script.contains("endpoints"), "{shell}");
+        assert!(script.contains("sessions") && script.contains("revoke-after"), "{shell}");
         assert!(!script.contains("warden"), "{shell} completes what is not for people");
     }
 }
