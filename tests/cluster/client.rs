@@ -4,7 +4,9 @@ use std::future::IntoFuture;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use ringfence::client::{Client, ClientError, Leader, Observer, Seen, Session, Watching};
+use ringfence::client::{
+    Client, ClientError, Leader, Leadership, Observer, Seen, Session, Watching,
+};
 use ringfence::locks::Note;
 use ringfence::wire::v1::{Event, EventKind};
 
@@ -30,6 +32,29 @@ async fn two_sessions(client: &Client) -> (Session, Session) {
     (session().await, session().await)
 }
 
+/// Is elected, confirms and proclaims, and the observer sees it.
+async fn leads(client: &Client, session: &Session, observer: &mut Observer) -> Leadership {
+    let campaign = session.election("db/primary").campaign("one").strict(BARRIER);
+    let unconfirmed = campaign.await.expect("granted");
+    let current = client.check_token("db/primary", unconfirmed.token()).await.expect("answered");
+    assert!(!current.current, "not before it is confirmed");
+    let leading = unconfirmed.confirm().await.expect("confirmed");
+    let seen = leader(observer).await.expect("it leads");
+    assert_eq!((seen.token, &*seen.value), (leading.token(), &b"one"[..]));
+    leading.proclaim("one, at work").await.expect("proclaimed");
+    assert_eq!(&*leader(observer).await.expect("it leads").value, b"one, at work");
+    leading
+}
+
+async fn waits(client: &Client, resource: &str) {
+    soon("a waiter", async {
+        while client.get(resource).await.expect("read").resource.expect("there").waiting == 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn an_election_goes_through_a_dead_leader_in_order_and_its_watchers_miss_nothing() {
     let mut cluster = Cluster::start(3).await;
@@ -41,26 +66,12 @@ async fn an_election_goes_through_a_dead_leader_in_order_and_its_watchers_miss_n
     let state = soon("the state", watcher.next()).await.expect("seen");
     assert!(matches!(state, Seen::State { last: true, .. }), "{state:?}");
 
-    let campaign = first.election("db/primary").campaign("one").strict(BARRIER);
-    let unconfirmed = campaign.await.expect("granted");
-    let current = client.check_token("db/primary", unconfirmed.token()).await.expect("answered");
-    assert!(!current.current, "not before it is confirmed");
-    let leading = unconfirmed.confirm().await.expect("confirmed");
-    let seen = leader(&mut observer).await.expect("it leads");
-    assert_eq!((seen.token, &*seen.value), (leading.token(), &b"one"[..]));
-    leading.proclaim("one, at work").await.expect("proclaimed");
-    assert_eq!(&*leader(&mut observer).await.expect("it leads").value, b"one, at work");
-
+    let leading = leads(&client, &first, &mut observer).await;
     let (tell, told) = mpsc::channel();
     let candidate = second.election("db/primary").campaign("two");
     let candidate = candidate.on_queued(move |ahead| tell.send(ahead).expect("heard"));
     let candidate = tokio::spawn(candidate.into_future());
-    soon("its place", async {
-        while client.get("db/primary").await.expect("read").resource.expect("there").waiting == 0 {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    waits(&client, "db/primary").await;
     let dead = cluster.leader().await;
     cluster.kill(dead);
     cluster.leader_but(Some(dead)).await;
@@ -122,12 +133,7 @@ async fn modes_sets_and_administration_are_told_as_what_they_are() {
     let set = one.acquire_all(["b", "a"]).await.expect("granted");
     let b = two.acquire("c").await.expect("granted");
     let waiting = tokio::spawn(two.acquire("a").into_future());
-    soon("it waits", async {
-        while client.get("a").await.expect("read").resource.expect("there").waiting == 0 {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    waits(&client, "a").await;
     let error = one.acquire("c").await.expect_err("they would wait for each other");
     let ClientError::Deadlock { sessions, resources } = &error else { panic!("{error}") };
     assert_eq!(
