@@ -292,12 +292,12 @@ impl<'n> Lead<'n> {
     }
 }
 
-/// How many of these fit into one entry by what they hold and wait for; at least one.
+/// How many of these fit into one entry by what ends with them; at least one.
 /// The others stay marked, and the next entry names them.
 fn fitting(table: &LockTable, overdue: &[Overdue]) -> usize {
     let mut places = 0;
     let within = overdue.iter().take_while(|o| {
-        places += table.session(o.session).map_or(0, |v| v.grants().len() + v.waits().len());
+        places += table.session(o.session).map_or(0, |view| view.weight());
         places <= PLACES_PER_ENTRY_MAX
     });
     within.count().max(1)

@@ -89,6 +89,8 @@ impl Entry<'_> {
     pub(super) fn resize(&mut self, resource: &ResourceName, slots: u32, note: &Note) -> Outcome {
         let known = self.table.resources.get(resource).ok_or(Refusal::NotHeld)?;
         let before = known.capacity.ok_or(Refusal::NotHeld)?.slots;
+        // Asked again, it names those again that are not empty yet.
+        let removed = slots..before.max(known.slots.end()).max(slots);
         let last = known.resized;
         let token = self.issue_token()?;
         let floor = self.lowest_holder(resource).unwrap_or(token);
@@ -108,7 +110,6 @@ impl Entry<'_> {
             }
         });
         self.opened(std::slice::from_ref(resource));
-        let removed = slots..before.max(slots);
         Ok(administered(Administered::Resized { slots, token, floor, removed }))
     }
 

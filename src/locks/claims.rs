@@ -27,6 +27,10 @@ impl Entry<'_> {
         let fingerprint = fingerprint_of(claim, wait);
         self.request(header, fingerprint, |entry, session| {
             let id = WaitId { session, request: header.id };
+            // No edge lets it pass; here it must do no harm.
+            if claim.names.len() > 1 && claim.mode != Mode::Exclusive {
+                return Err(Refusal::RequestChanged);
+            }
             entry.no_place_yet(id, claim)?;
             entry.table.may_be_asked(claim, wait)?;
             if entry.table.is_free(&claim.names, claim.mode, None) {

@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use super::claim::SLOTS_MAX;
 use super::hash::RowHash;
 use super::ids::{ResourceName, Token};
 use super::rows::{
@@ -106,6 +107,7 @@ impl LockTable {
 
     fn load_grant(&mut self, row: GrantRow) -> Result<(), BadImage> {
         let token = self.issued(row.token)?;
+        let slot = slot_in_bounds(row.slot)?;
         let session = self.loaded(row.wait.session)?;
         session.grants.insert(token);
         for name in &row.names {
@@ -115,7 +117,7 @@ impl LockTable {
             self.change_resource(name, |r| {
                 r.holders.insert(token);
                 r.use_slots(row.mode);
-                if let Some(slot) = row.slot {
+                if let Some(slot) = slot {
                     r.slots.take(slot);
                 }
             });
@@ -143,10 +145,11 @@ impl LockTable {
 
     fn load_closure(&mut self, row: ClosureRow) -> Result<(), BadImage> {
         let token = self.issued(row.token)?;
+        let slot = slot_in_bounds(row.slot)?;
         for name in &row.names {
             self.change_resource(name, |r| {
                 r.closures.insert(token);
-                if let Some(slot) = row.slot {
+                if let Some(slot) = slot {
                     r.slots.take(slot);
                 }
             });
@@ -192,6 +195,13 @@ impl LockTable {
     fn loaded(&mut self, session: super::SessionId) -> Result<&mut Session, BadImage> {
         let missing = || BadImage(format!("rows of session {session}, which has none"));
         self.sessions.get_mut(&session).ok_or_else(missing)
+    }
+}
+
+fn slot_in_bounds(slot: Option<u32>) -> Result<Option<u32>, BadImage> {
+    match slot {
+        Some(slot) if slot >= SLOTS_MAX => Err(BadImage(format!("slot {slot}"))),
+        fits => Ok(fits),
     }
 }
 

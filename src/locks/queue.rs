@@ -8,7 +8,7 @@
 //! | is a claim free; who is next; grant; floor | O(k (log r + log h + log w)) |
 //! | lowest free slot | O(log h) |
 //! | a waiter enters or leaves its queues | O(k (log r + log w)) |
-//! | how many stand before a waiter that asks again | O(k w) |
+//! | how many stand before a waiter that asks again | O(k w), at most 20,000 |
 //! | could a wait ever be granted (`deadlock`), if its session has anything | bounded by steps |
 //!
 //! So a grant to the next waiter costs the same with 10 or 10,000 behind it.
@@ -21,6 +21,9 @@ use super::ids::{ResourceName, Token};
 use super::rows::{GrantRow, WaitRow};
 use super::switches::Rule;
 use super::table::{Capacity, LockTable, Resource};
+
+/// How many places in queues are counted for one who asks again.
+const AHEAD_COUNTED_MAX: usize = 20_000;
 
 impl LockTable {
     /// Whether a claim on these names could be granted now without overtaking
@@ -59,11 +62,15 @@ impl LockTable {
         self.resources.get(name).map_or(0, |r| r.queue.len() as u64)
     }
 
-    /// How many stand before a wait, in the longest of its queues.
+    /// How many stand before a wait, in the longest of its queues. Of a set with long
+    /// queues not all are counted: one who asks again is told at least so many.
     pub(super) fn ahead_of(&self, wait: &WaitRow) -> u64 {
+        let mut room = AHEAD_COUNTED_MAX;
         let before = |name| {
             let queue = self.resources.get(name).map(|r| &r.queue);
-            queue.map_or(0, |q| q.range(..wait.queued_at.index).count() as u64)
+            let counted = queue.map_or(0, |q| q.range(..wait.queued_at.index).take(room).count());
+            room -= counted;
+            counted as u64
         };
         wait.names.iter().map(before).max().unwrap_or(0)
     }
@@ -118,10 +125,12 @@ impl LockTable {
             return false;
         }
         match (mode, resource.capacity) {
-            // While there are more holders than slots, nobody else gets one. (I3)
+            // While there are as many holders as slots, or more, nobody else gets one. (I3)
+            // A lock delay closes its slot and no other.
             (Mode::Slots { of }, in_force) => {
-                resource.slots.len() < in_force.map_or(of, |capacity| capacity.slots)
-                    || !self.holds(Rule::SlotsAreCounted)
+                let slots = in_force.map_or(of, |capacity| capacity.slots);
+                let room = resource.holders.len() < slots as usize;
+                (room && resource.slots.lowest_free() < slots) || !self.holds(Rule::SlotsAreCounted)
             }
             (Mode::Exclusive | Mode::Shared, _) => true,
         }

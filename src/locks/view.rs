@@ -88,6 +88,13 @@ impl<'t> SessionView<'t> {
         table.sessions[&self.row.session].grants.iter().map(|token| &table.grants[token])
     }
 
+    /// How much ends with it: resources that it holds or waits for, and outcomes that it
+    /// keeps.
+    pub fn weight(&self) -> usize {
+        let live = &self.table.sessions[&self.row.session];
+        live.places.len() + live.window.outcomes.len()
+    }
+
     /// Its waits, by request id.
     pub fn waits(&self) -> impl ExactSizeIterator<Item = &'t WaitRow> + use<'t> {
         let table = self.table;

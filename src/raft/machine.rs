@@ -4,10 +4,12 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::{Stream, StreamExt};
 use openraft::entry::RaftEntry;
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
+use parking_lot::MutexGuard;
 
 use super::status::position;
 use super::transfer::SnapshotRows;
@@ -24,6 +26,9 @@ type Snapshot = openraft::alias::SnapshotOf<TypeConfig, SnapshotRows>;
 
 /// How many entries are applied under one lock and written behind in one batch.
 const ENTRIES_PER_BATCH: usize = 512;
+
+/// How long the lock is kept while others wait for it, but for the last entry begun.
+const HELD_MAX: Duration = Duration::from_millis(2);
 
 /// Stored rows could not become a table.
 #[derive(Debug, thiserror::Error)]
@@ -59,12 +64,13 @@ impl StateMachine {
         Ok((Self { authority: Arc::clone(&authority), rows, applied }, authority))
     }
 
-    /// Applies a batch under one lock; the answers are sent after it.
+    /// Applies a batch under one lock, unless it takes long; the answers are sent after it.
     fn apply_batch(&mut self, batch: Vec<EntryResponder<TypeConfig>>) -> io::Result<()> {
         let now = Moment::now();
         let mut changes: BTreeMap<RowKey, Option<Row>> = BTreeMap::new();
         let mut answers = Vec::with_capacity(batch.len());
         let mut state = self.authority.lock();
+        let mut held_from = now;
         for (entry, responder) in batch {
             let outcome = {
                 let (outcome, changed) = apply_entry(&mut state, &entry, now)?;
@@ -82,6 +88,11 @@ impl StateMachine {
             }
             self.applied.last_applied = Some(id);
             answers.extend(responder.map(|responder| (responder, outcome)));
+            // Between two entries the table is what the log says: whoever waits may look.
+            if Moment::now().since(held_from) > HELD_MAX {
+                MutexGuard::bump(&mut state);
+                held_from = Moment::now();
+            }
         }
         drop(state);
         self.authority.watchers().applied();

@@ -76,13 +76,10 @@ fn header() -> impl Strategy<Value = Header> {
     )
 }
 
-/// Names in any order, repeated, or none at all.
+/// Names in any order, repeated, several in any mode, or none at all.
 fn claim() -> impl Strategy<Value = Claim> {
-    (vec(name(), 0..5), mode(), terms()).prop_map(|(mut names, mode, terms)| {
-        // What is stored of a mode with several names is refused when it is read.
-        names.truncate(if mode == Mode::Exclusive { 5 } else { 1 });
-        Claim { names, mode, terms }
-    })
+    let claim = (vec(name(), 0..5), mode(), terms());
+    claim.prop_map(|(names, mode, terms)| Claim { names, mode, terms })
 }
 
 /// With as many slots as there may be, too.

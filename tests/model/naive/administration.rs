@@ -62,7 +62,8 @@ impl Naive {
         self.resizes.push(Resize { token, name: name.clone(), slots, note: note.clone(), since });
         self.freed.push(name.clone());
         self.events.push(Happened::Resized { name, slots, token, note: note.clone() });
-        let removed = slots..before.max(slots);
+        let end = self.taken(resource).into_iter().max().map_or(0, |last| last + 1);
+        let removed = slots..before.max(end).max(slots);
         Ok(Done::Administered(Administered::Resized { slots, token, floor, removed }))
     }
 

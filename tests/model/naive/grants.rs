@@ -35,7 +35,7 @@ impl Naive {
     }
 
     /// Slots that are held, or closed by a lock delay.
-    fn taken(&self, name: &ResourceName) -> Vec<u32> {
+    pub fn taken(&self, name: &ResourceName) -> Vec<u32> {
         let held = self.holders(name).into_iter().filter_map(|g| g.slot);
         held.chain(self.closures_of(name).into_iter().filter_map(|c| c.slot)).collect()
     }
@@ -47,7 +47,9 @@ impl Naive {
             let room = match mode {
                 Mode::Exclusive | Mode::Shared => true,
                 Mode::Slots { of } => {
-                    self.taken(name).len() < self.slots(name).unwrap_or(of) as usize
+                    let (taken, slots) = (self.taken(name), self.slots(name).unwrap_or(of));
+                    let free = (0..slots).any(|slot| !taken.contains(&slot));
+                    free && self.holders(name).len() < slots as usize
                 }
             };
             (first.is_none() || first == who)
