@@ -21,6 +21,11 @@ use ringfence::storage::format::{
     log_id,
 };
 
+#[path = "formats/commands.rs"]
+mod commands;
+#[path = "formats/rows.rs"]
+mod rows;
+
 fn file(record: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join(format!("tests/formats/v{FORMAT_VERSION}/{record}.hex"))
@@ -55,6 +60,29 @@ fn frozen<T: Debug + PartialEq>(record: &str, value: &T, bytes: &[u8], read: imp
         .unwrap_or_else(|e| panic!("{}: {e}; see the head of this file", path.display()));
     assert_eq!(to_hex(bytes), golden, "{record} is written otherwise than it was");
     assert_eq!(&read(Bytes::from(from_hex(&golden))), value, "{record} is read otherwise");
+}
+
+/// The same of many values; each is a line of the file.
+fn frozen_list<T: Debug + PartialEq>(
+    record: &str,
+    values: &[T],
+    write: impl Fn(&T) -> Bytes,
+    read: impl Fn(Bytes) -> T,
+) {
+    let path = file(record);
+    let line = |value: &T| to_hex(&write(value)).replace('\n', "");
+    let written: Vec<_> = values.iter().map(line).collect();
+    if std::env::var_os("RINGFENCE_WRITE_FORMATS").is_some() && !path.exists() {
+        std::fs::write(&path, written.join("\n") + "\n").expect("written");
+    }
+    let golden = std::fs::read_to_string(&path)
+        .unwrap_or_else(|e| panic!("{}: {e}; see the head of this file", path.display()));
+    let golden: Vec<_> = golden.lines().collect();
+    assert_eq!(golden.len(), values.len(), "{record} is a list of another length");
+    for ((value, written), golden) in values.iter().zip(&written).zip(golden) {
+        assert_eq!(written, golden, "{value:?} is written otherwise than it was");
+        assert_eq!(&read(Bytes::from(from_hex(golden))), value, "it is read otherwise");
+    }
 }
 
 fn member(node: u8) -> Member {

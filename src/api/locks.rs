@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use prost::Message;
 use tonic::{Request, Response, Status};
 
 use super::node::Node;
@@ -10,13 +11,15 @@ use crate::authority::State;
 use crate::locks::{
     Command, Done, GrantRow, OwnerId, Phase, Refusal, RequestId, ResourceName, Token, Value, WaitId,
 };
+use crate::wire::ANSWER_BYTES_MAX;
 use crate::wire::api::{claim_in, header_in, limit_in, session_in, token_in};
 use crate::wire::v1;
 use crate::wire::v1::locks_client::LocksClient;
 use crate::wire::v1::locks_server::Locks;
-use crate::wire::views::{
-    WAITERS_IN_LISTS_MAX, WAITERS_LISTED_MAX, fences_out, grant_out, resource_out, revision_out,
-};
+use crate::wire::views::{Listed, fences_out, grant_out, resource_out, revision_out};
+
+/// A list ends when it has so many bytes.
+const LIST_BYTES: usize = 1 << 20;
 
 /// `ringfence.v1.Locks`.
 #[derive(Clone)]
@@ -105,7 +108,11 @@ impl Locks for LockService {
         &self,
         request: Request<v1::HeldRequest>,
     ) -> Result<Response<v1::HeldResponse>, Status> {
-        let to_leader = |channel, request| async { LocksClient::new(channel).held(request).await };
+        let to_leader = |channel, request| async {
+            // Ten thousand grants with long names take more than the usual 4 MiB.
+            let mut leader = LocksClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX);
+            leader.held(request).await
+        };
         self.0.answer(request, held, to_leader).await
     }
 }
@@ -236,8 +243,13 @@ async fn held(node: &Node, request: v1::HeldRequest) -> Result<v1::HeldResponse,
     let grants = view
         .grants()
         .flat_map(|grant| grant.names.iter().map(|name| grant_out(&state.table, grant, name)))
-        // The owner knows its labels; with each of thousands of grants they add up.
-        .map(|grant| v1::Grant { labels: crate::locks::Labels::new(), ..grant });
+        // The owner knows these; with each of thousands of grants they add up.
+        .map(|grant| v1::Grant {
+            labels: crate::locks::Labels::new(),
+            value: prost::bytes::Bytes::new(),
+            set: Vec::new(),
+            ..grant
+        });
     Ok(v1::HeldResponse {
         grants: grants.collect(),
         waits: view.waits().map(|wait| wait.wait.request.get()).collect(),
@@ -248,7 +260,7 @@ async fn held(node: &Node, request: v1::HeldRequest) -> Result<v1::HeldResponse,
 
 fn read_resource(state: &State, name: &ResourceName, stale: bool) -> v1::GetResponse {
     let resource = match state.table.resource(name) {
-        Some(view) => resource_out(&state.table, &view, WAITERS_LISTED_MAX),
+        Some(view) => resource_out(&state.table, &view, Listed::ALONE),
         None => v1::ResourceView { resource: name.to_string(), ..Default::default() },
     };
     v1::GetResponse { resource: Some(resource), index: state.table.position().index, stale }
@@ -265,10 +277,17 @@ fn read_list(state: &State, request: &v1::ListRequest) -> Result<v1::ListRespons
     };
     let table = &state.table;
     let found = table.resources_with_prefix(prefix, after.as_ref());
-    let view = |view| resource_out(table, &view, WAITERS_IN_LISTS_MAX);
-    let mut resources: Vec<_> = found.take(limit + 1).map(view).collect();
-    let more = resources.len() > limit;
-    resources.truncate(limit);
+    let mut found = found.take(limit + 1).peekable();
+    let (mut resources, mut bytes) = (Vec::new(), 0);
+    while resources.len() < limit
+        && bytes < LIST_BYTES
+        && let Some(view) = found.next()
+    {
+        let resource = resource_out(table, &view, Listed::AMONG_MANY);
+        bytes += resource.encoded_len();
+        resources.push(resource);
+    }
+    let more = found.peek().is_some();
     let index = table.position().index;
     Ok(v1::ListResponse { resources, more, index, stale: request.stale })
 }

@@ -33,19 +33,6 @@ pub fn refused(refusal: &Refusal) -> Status {
             bound: "used with the same contents as before",
         }),
         Refusal::Busy { holder, waiting } => busy(*holder, *waiting),
-        Refusal::AlreadyHeld { resource, token, mode, phase } => Reason::AlreadyHeld.status(
-            format!("the session holds {resource} already ({mode}), with token {token}"),
-            [
-                (key::TOKEN, token.to_string()),
-                (key::RESOURCE, resource.to_string()),
-                (key::MODE, mode.to_string()),
-                (key::PHASE, phase_word(*phase).to_owned()),
-            ],
-        ),
-        Refusal::AlreadyWaiting { resource, request } => Reason::AlreadyWaiting.status(
-            format!("the session waits for {resource} already, under request id {request}"),
-            [(key::REQUEST, request.to_string()), (key::RESOURCE, resource.to_string())],
-        ),
         Refusal::GrantEnded { token } => Reason::GrantEnded.status(
             format!("the grant was made with token {token} and has ended"),
             [(key::TOKEN, token.to_string())],
@@ -60,6 +47,33 @@ pub fn refused(refusal: &Refusal) -> Status {
         Refusal::QueueFull { max } => {
             Reason::QueueFull.status(format!("{max} wait for the resource already"), [])
         }
+        Refusal::LimitReached { limit, max } => limit_reached(*limit, *max),
+        Refusal::TtlOutOfBounds { min, max } => ttl_out_of_bounds(min.0, max.0),
+        Refusal::AlreadyHeld { .. }
+        | Refusal::AlreadyWaiting { .. }
+        | Refusal::TooEntangled { .. }
+        | Refusal::Deadlock { .. }
+        | Refusal::CapacityMismatch { .. }
+        | Refusal::Frozen { .. } => not_for_this_session(refusal),
+    }
+}
+
+/// What stands between this session, or this claim, and the resource.
+fn not_for_this_session(refusal: &Refusal) -> Status {
+    match refusal {
+        Refusal::AlreadyHeld { resource, token, mode, phase } => Reason::AlreadyHeld.status(
+            format!("the session holds {resource} already ({mode}), with token {token}"),
+            [
+                (key::TOKEN, token.to_string()),
+                (key::RESOURCE, resource.to_string()),
+                (key::MODE, mode.to_string()),
+                (key::PHASE, phase_word(*phase).to_owned()),
+            ],
+        ),
+        Refusal::AlreadyWaiting { resource, request } => Reason::AlreadyWaiting.status(
+            format!("the session waits for {resource} already, under request id {request}"),
+            [(key::REQUEST, request.to_string()), (key::RESOURCE, resource.to_string())],
+        ),
         Refusal::TooEntangled { max } => Reason::QueueFull.status(
             format!("whether this wait could ever end was not found in {max} steps"),
             [(key::BOUND, max.to_string())],
@@ -73,8 +87,7 @@ pub fn refused(refusal: &Refusal) -> Status {
             format!("an administrator keeps {resource} closed, by the freeze with token {token}"),
             [(key::RESOURCE, resource.to_string()), (key::TOKEN, token.to_string())],
         ),
-        Refusal::LimitReached { limit, max } => limit_reached(*limit, *max),
-        Refusal::TtlOutOfBounds { min, max } => ttl_out_of_bounds(min.0, max.0),
+        other => unreachable!("told elsewhere: {other:?}"),
     }
 }
 

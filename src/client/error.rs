@@ -66,7 +66,7 @@ pub enum ClientError {
     },
     /// An administrator keeps the resource closed.
     #[error(
-        "{} is frozen under {}: wait in its queue, or have it thawed with that token",
+        "{} is frozen under {}: have it thawed with that token, or wait for it alone in its queue",
         name(resource), under(*token)
     )]
     Frozen {
@@ -296,5 +296,41 @@ mod tests {
         assert!(denied.outcome_unknown());
         let invalid = ClientError::refused(told(Reason::InvalidArgument), false);
         assert!(matches!(invalid, ClientError::Invalid { field, .. } if field == "ttl_ms"));
+    }
+
+    #[test]
+    fn a_refusal_says_what_to_do_also_when_it_tells_nothing_more() {
+        let said = |reason: Reason, metadata: &[(&str, &str)]| {
+            let metadata = metadata.iter().map(|&(key, value)| (key, value.to_owned()));
+            let told = Told::of(&reason.status("", metadata)).expect("it is ours");
+            ClientError::refused(told, true).to_string()
+        };
+        let frozen = [(key::RESOURCE, "db"), (key::TOKEN, "9")];
+        assert_eq!(
+            said(Reason::Frozen, &frozen),
+            "db is frozen under token 9: have it thawed with that token, or wait for it alone in its queue"
+        );
+        let cycle = [(key::SESSIONS, "4,7"), (key::RESOURCES, "a\nb")];
+        assert_eq!(
+            said(Reason::Deadlock, &cycle),
+            "this wait would never end (s4 waits for a, s7 waits for b): release what is held, \
+             and ask again in one order"
+        );
+        let bare = "this wait would never end: release what is held, and ask again in one order";
+        assert_eq!(said(Reason::Deadlock, &[]), bare);
+        let slots = [(key::RESOURCE, "screens"), (key::SLOTS, "3")];
+        assert_eq!(
+            said(Reason::CapacityMismatch, &slots),
+            "screens is in use with 3 slots: ask for as many, or have it resized"
+        );
+        assert_eq!(
+            said(Reason::GrantEnded, &[(key::TOKEN, "9")]),
+            "granted under token 9, and ended before it could be used: ask again"
+        );
+        assert_eq!(
+            said(Reason::AlreadyHeld, &[]),
+            "this session holds the resource already, under an unknown token: use that guard, or \
+             another session"
+        );
     }
 }

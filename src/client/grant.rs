@@ -111,3 +111,59 @@ impl Drop for Claimed {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::locks::{Millis, Terms};
+
+    const CLUSTER: ClusterId = ClusterId::new([3; 16]);
+
+    fn claim(names: &[&str], mode: Mode, handoff: Handoff) -> Claim {
+        let names = names.iter().map(|name| ResourceName::new(name).expect("a good name"));
+        Claim::new(names.collect(), mode, Terms { handoff, ..Terms::default() }).expect("good")
+    }
+
+    fn fence(resource: &str, slot: Option<u32>) -> v1::Fence {
+        let cluster_id = CLUSTER.as_bytes().to_vec().into();
+        v1::Fence { cluster_id, resource: resource.to_owned(), slot, token: 7, floor: 7 }
+    }
+
+    fn answer(fences: Vec<v1::Fence>, phase: v1::Phase) -> v1::AcquireResponse {
+        let granted_at = Some(v1::Revision { index: 9, ordinal: 0 });
+        let phase = phase.into();
+        let grant = v1::Grant { token: 7, granted_at, phase, ..Default::default() };
+        let fence = fences.first().cloned();
+        v1::AcquireResponse { grant: Some(grant), fence, fences, queued: None }
+    }
+
+    fn refused(claim: &Claim, response: v1::AcquireResponse) -> Option<&'static str> {
+        Granted::read(CLUSTER, claim, response).err().map(|invalid| invalid.field)
+    }
+
+    #[test]
+    fn an_answer_is_taken_only_if_it_grants_what_was_asked_for() {
+        use v1::Phase::{Active, Barrier};
+        let plain = claim(&["a"], Mode::Exclusive, Handoff::Plain);
+        let good = Granted::read(CLUSTER, &plain, answer(vec![fence("a", None)], Active));
+        let good = good.expect("it is what was asked for");
+        assert_eq!((good.token().get(), good.granted_at, good.fences().len()), (7, 9, 1));
+        assert_eq!(refused(&plain, answer(vec![fence("b", None)], Active)), Some("fences"));
+        assert_eq!(refused(&plain, answer(vec![fence("a", Some(0))], Active)), Some("slot"));
+        assert_eq!(refused(&plain, answer(vec![], Active)), Some("fence"));
+        let barrier = answer(vec![fence("a", None)], Barrier);
+        assert_eq!(refused(&plain, barrier.clone()), Some("phase"), "it would act too early");
+        let strict = Handoff::Strict { barrier: Millis(5) };
+        assert_eq!(refused(&claim(&["a"], Mode::Exclusive, strict), barrier), None);
+        let slots = claim(&["a"], Mode::Slots { of: 2 }, Handoff::Plain);
+        assert_eq!(refused(&slots, answer(vec![fence("a", None)], Active)), Some("slot"));
+        let set = claim(&["b", "a"], Mode::Exclusive, Handoff::Plain);
+        let both = vec![fence("a", None), fence("b", None)];
+        assert_eq!(refused(&set, answer(both.clone(), Active)), None);
+        assert_eq!(refused(&set, answer(both[..1].to_vec(), Active)), Some("fences"));
+        let other = v1::Fence { token: 8, ..fence("b", None) };
+        assert_eq!(refused(&set, answer(vec![fence("a", None), other], Active)), Some("token"));
+        let foreign = v1::Fence { cluster_id: vec![4; 16].into(), ..fence("a", None) };
+        assert_eq!(refused(&plain, answer(vec![foreign], Active)), Some("cluster_id"));
+    }
+}

@@ -16,12 +16,24 @@
 //! # Ok(()) }
 //! ```
 //!
+//! | to have | ask | and get |
+//! | --- | --- | --- |
+//! | one resource, alone | [`Session::acquire`], [`Session::try_acquire`] | [`Guard`] |
+//! | a share of it | [`Session::acquire_shared`] | [`SharedGuard`] |
+//! | one of its n slots | [`Session::acquire_slot`] | [`SlotGuard`] |
+//! | several, all or none | [`Session::acquire_all`] | [`SetGuard`] |
+//! | the lead | [`Session::election`], [`Election::campaign`] | [`Leadership`] |
+//! | any of these, after its fence is raised everywhere | [`Acquire::strict`] | [`Unconfirmed`] |
+//! | what happens to resources | [`Client::watch`] | [`Watcher`] |
+//! | who leads | [`Client::observe`] | [`Observer`] |
+//!
 //! - A guard is *held*, *suspended* (its own deadline has passed without an
 //!   acknowledgement: do not act) or *lost*. It tells by arithmetic on
 //!   `CLOCK_BOOTTIME`, with no need of the network or of a task that runs.
 //! - Every call ends by its deadline, and an error says whether the outcome is
 //!   unknown. What may have taken effect though nobody awaits it any longer is
-//!   settled in the background: waits are cancelled, grants released.
+//!   settled in the background: waits are cancelled, grants released. An acquire of the
+//!   same name in the same session is sent after that.
 //! - Nothing of this stops a process that was paused at the wrong moment. The
 //!   fence does, at the destination.
 

@@ -26,8 +26,7 @@ use crate::wire::v1;
 use crate::wire::v1::locks_client::LocksClient;
 use crate::wire::v1::sessions_client::SessionsClient;
 
-/// The largest answer that is read: a session's whole list.
-pub(super) const ANSWER_BYTES_MAX: usize = 64 << 20;
+pub(super) use crate::wire::ANSWER_BYTES_MAX;
 
 /// Why a request ended without an answer that says done.
 pub(super) enum Stop {

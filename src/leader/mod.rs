@@ -24,6 +24,9 @@ pub use renewals::{Renew, RenewalAnswer, Renewals};
 pub const RENEWALS_MAX: usize = 262_144;
 /// How many sessions one `ExpireSessions` or `MarkSeen` entry names.
 pub const SESSIONS_PER_ENTRY_MAX: usize = 1_024;
+/// How many grants and waits the sessions of one `ExpireSessions` entry have together,
+/// unless it names a single session.
+pub const PLACES_PER_ENTRY_MAX: usize = 10_000;
 /// How many timers the entries that end them name at once.
 pub const TIMERS_PER_ENTRY_MAX: usize = 1_024;
 

@@ -16,11 +16,11 @@ use tokio::time::Instant;
 
 use super::proposals::{Proposed, Underway};
 use super::renewals::{Renew, RenewalAnswer};
-use super::{SESSIONS_PER_ENTRY_MAX, TIMERS_PER_ENTRY_MAX, still_leads};
+use super::{PLACES_PER_ENTRY_MAX, SESSIONS_PER_ENTRY_MAX, TIMERS_PER_ENTRY_MAX, still_leads};
 use crate::authority::{Authority, State};
 use crate::clock;
 use crate::leases::{Moment, Renewal};
-use crate::locks::{SessionId, Term};
+use crate::locks::{LockTable, Overdue, SessionId, Term};
 use crate::raft::{ConfirmError, Leadership, Replica};
 
 /// How many renewals one round takes.
@@ -193,6 +193,7 @@ impl<'n> Lead<'n> {
                 overdue = state.leases.overdue(now, SESSIONS_PER_ENTRY_MAX);
             }
             if !overdue.is_empty() {
+                overdue.truncate(fitting(&state.table, &overdue));
                 self.expiries_underway = true;
                 self.propose(Proposed::Expiries(overdue));
             }
@@ -289,4 +290,15 @@ impl<'n> Lead<'n> {
             self.authority.doubt();
         }
     }
+}
+
+/// How many of these fit into one entry by what they hold and wait for; at least one.
+/// The others stay marked, and the next entry names them.
+fn fitting(table: &LockTable, overdue: &[Overdue]) -> usize {
+    let mut places = 0;
+    let within = overdue.iter().take_while(|o| {
+        places += table.session(o.session).map_or(0, |v| v.grants().len() + v.waits().len());
+        places <= PLACES_PER_ENTRY_MAX
+    });
+    within.count().max(1)
 }

@@ -8,6 +8,7 @@ use super::effect::{
 use super::entry::Entry;
 use super::ids::{Millis, ResourceName, Token};
 use super::rows::{Asked, FrozenRow, ResizedRow, RowKey};
+use super::switches::Rule;
 
 /// How many resources may be frozen.
 pub const FROZEN_MAX: usize = 100_000;
@@ -15,12 +16,15 @@ pub const FROZEN_MAX: usize = 100_000;
 impl Entry<'_> {
     /// Ends exactly the grant that is named, never a newer one.
     pub(super) fn revoke(&mut self, resource: &ResourceName, token: Token, note: &Note) -> Outcome {
+        let token = self.revoked(resource, token);
         let grant = self.table.live_grant_on(resource, token).ok_or(Refusal::NotHeld)?;
         let (names, slot) = (grant.names.clone(), grant.slot);
         let by = self.issue_token()?;
         self.end_grant(token, GrantEndCause::Revoked { by, note: note.clone() });
         // Who remains is not shut out with the one that was revoked.
-        let floor = self.lowest_holder(resource).unwrap_or(by);
+        let remains = self.lowest_holder(resource);
+        let remains = remains.filter(|_| self.table.holds(Rule::RevokeFloorSpares));
+        let floor = remains.unwrap_or(by);
         Ok(administered(Administered::Revoked { names, slot, token: by, floor }))
     }
 
@@ -62,6 +66,7 @@ impl Entry<'_> {
         let row = FrozenRow { token: by, name: resource.clone(), note: note.clone(), since };
         self.table.frozen.insert(by, row);
         self.table.change_resource(resource, |r| r.frozen = Some(by));
+        self.opened(std::slice::from_ref(resource)); // for what was left over there
         Ok(administered(Administered::Frozen { token: by }))
     }
 
@@ -126,6 +131,12 @@ impl Entry<'_> {
         Ok(administered(Administered::Asked { at }))
     }
 
+    /// The grant that a revoke means: the one that it names.
+    fn revoked(&self, resource: &ResourceName, named: Token) -> Token {
+        let exact = self.table.holds(Rule::RevokeNamesToken);
+        if exact { named } else { self.lowest_holder(resource).unwrap_or(named) }
+    }
+
     fn lowest_holder(&self, resource: &ResourceName) -> Option<Token> {
         self.table.resources.get(resource)?.holders.first().copied()
     }
@@ -133,4 +144,30 @@ impl Entry<'_> {
 
 const fn administered(done: Administered) -> Done {
     Done::Administered(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{ClusterId, Command, LockTable, Position, Revision, Term};
+    use super::*;
+
+    #[test]
+    fn so_many_resources_are_frozen_and_no_more() {
+        let mut table = LockTable::new();
+        table.meta.cluster = Some(ClusterId::new([1; 16]));
+        let name = |n| ResourceName::new(&format!("db/{n}")).expect("a good name");
+        for n in 1..FROZEN_MAX as u64 {
+            let (token, note) = (Token::new(n).expect("small"), Note::default());
+            let row = FrozenRow { token, name: name(n), note, since: Revision::default() };
+            table.frozen.insert(token, row);
+        }
+        table.meta.token = FROZEN_MAX as u64;
+        let mut freeze = |index, n| {
+            let command = Command::Freeze { resource: name(n), note: Note::default() };
+            table.apply(Position { term: Term(1), index }, &command).outcome
+        };
+        assert!(freeze(1, 200_000).is_ok());
+        let refused = Refusal::LimitReached { limit: Limit::Frozen, max: 100_000 };
+        assert_eq!(freeze(2, 200_001), Err(refused));
+    }
 }

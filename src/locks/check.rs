@@ -53,10 +53,13 @@ impl LockTable {
             }
             let slots = resource.holders.iter().filter_map(|token| self.grants[token].slot);
             let slots: Vec<_> = slots.collect();
-            let distinct: BTreeSet<_> = slots.iter().collect();
-            if distinct.len() != slots.len() {
-                wrong.push(format!("[I3] two holders of one slot of {name}"));
+            let closed = resource.closures.iter().filter_map(|token| self.closures[token].slot);
+            let taken: Vec<_> = closed.chain(slots.iter().copied()).collect();
+            if taken.iter().collect::<BTreeSet<_>>().len() != taken.len() {
+                wrong.push(format!("[I3] a slot of {name} is held twice, or held and closed"));
             }
+            self.check_closed(name, resource, wrong);
+            self.check_floors(name, resource, wrong);
             // After a change to fewer, those who hold more leave one by one.
             if let Some(capacity) = resource.capacity
                 && resource.resized.is_none()
@@ -73,6 +76,28 @@ impl LockTable {
             }
             if grant.slot.is_some() != grant.mode.slots().is_some() {
                 wrong.push(format!("[I3] a slot without slots, or none: {}", grant.token));
+            }
+        }
+    }
+
+    /// Nobody holds what is frozen, nor what a lock delay keeps from its mode.
+    fn check_closed(&self, name: &ResourceName, resource: &Resource, wrong: &mut Vec<String>) {
+        if resource.frozen.is_some() && !resource.holders.is_empty() {
+            wrong.push(format!("a holder of {name}, which is frozen"));
+        }
+        let held = resource.holders.iter().map(|token| self.grants[token].mode);
+        let closed: Vec<_> = resource.closures.iter().map(|t| self.closures[t].mode).collect();
+        if held.into_iter().any(|mode| closed.iter().any(|other| mode.conflicts_with(*other))) {
+            wrong.push(format!("a holder of {name}, which a lock delay closes to its mode"));
+        }
+    }
+
+    /// (I8) No holder's floor fences out another one, whatever its phase.
+    fn check_floors(&self, name: &ResourceName, resource: &Resource, wrong: &mut Vec<String>) {
+        let Some(lowest) = resource.holders.first() else { return };
+        for token in &resource.holders {
+            if self.grants[token].floor > *lowest {
+                wrong.push(format!("[I8] the floor of {token} fences {lowest} out of {name}"));
             }
         }
     }
@@ -151,12 +176,15 @@ impl LockTable {
         }
     }
 
-    /// (I4) Nobody waits for what could be granted, but those whom the next entry grants.
+    /// (I4) Nobody waits for what could be granted, but those whom the next entry grants; and
+    /// that is known of no others.
     fn check_queues(&self, wrong: &mut Vec<String>) {
-        for name in self.grantable() {
-            if !self.unsettled.contains(&name) {
-                wrong.push(format!("[I4] the first waiter of {name} could be granted"));
-            }
+        let left = self.grantable();
+        for name in left.difference(&self.unsettled) {
+            wrong.push(format!("[I4] the first waiter of {name} could be granted"));
+        }
+        for name in self.unsettled.difference(&left) {
+            wrong.push(format!("[I10] {name} is left over, and nobody could be granted it"));
         }
     }
 

@@ -192,7 +192,8 @@ impl Entry<'_> {
     /// Notes the revision that a renewal's answer tells the client to read from.
     pub(super) fn session_changed(&mut self, wait: WaitId, at: Revision) {
         self.touch(RowKey::Window(wait.session));
-        if let Some(session) = self.table.sessions.get_mut(&wait.session) {
+        let told = self.table.holds(Rule::ChangesAreTold);
+        if let Some(session) = self.table.sessions.get_mut(&wait.session).filter(|_| told) {
             session.window.changed_at = at;
         }
     }
@@ -250,5 +251,57 @@ impl LockTable {
             holder: taken.and_then(|r| r.holders.first().copied()),
             waiting: taken.map_or(0, |r| r.queue.len() as u64),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::table::Resource;
+    use super::super::{Terms, Token};
+    use super::*;
+
+    fn name() -> ResourceName {
+        ResourceName::new("pool").expect("a good name")
+    }
+
+    /// A table that knows of so many tokens on one resource.
+    fn crowded(tokens: usize, put: fn(&mut Resource, Token)) -> LockTable {
+        let mut table = LockTable::new();
+        table.change_resource(&name(), |resource| {
+            for token in (1..=tokens as u64).filter_map(|n| Token::new(n).ok()) {
+                put(resource, token);
+            }
+        });
+        table
+    }
+
+    fn asked(table: &LockTable, mode: Mode, lock_delay: u64) -> Result<(), Refusal> {
+        let terms = Terms { lock_delay: Millis(lock_delay), ..Terms::default() };
+        let claim = Claim::new(vec![name()], mode, terms).expect("a good claim");
+        table.may_be_asked(&claim, Wait::Try)
+    }
+
+    #[test]
+    fn a_resource_has_so_many_who_share_and_no_more() {
+        let hold = |resource: &mut Resource, token| {
+            resource.holders.insert(token);
+        };
+        assert_eq!(asked(&crowded(SHARED_MAX - 1, hold), Mode::Shared, 0), Ok(()));
+        let full = crowded(SHARED_MAX, hold);
+        let refused = Refusal::LimitReached { limit: Limit::Holders, max: 65_536 };
+        assert_eq!(asked(&full, Mode::Shared, 0), Err(refused));
+        assert_eq!(asked(&full, Mode::Exclusive, 0), Ok(()));
+    }
+
+    #[test]
+    fn a_resource_has_so_many_lock_delays_and_no_more() {
+        let close = |resource: &mut Resource, token| {
+            resource.closures.insert(token);
+        };
+        assert_eq!(asked(&crowded(CLOSURES_MAX - 1, close), Mode::Shared, 1), Ok(()));
+        let full = crowded(CLOSURES_MAX, close);
+        let refused = Refusal::LimitReached { limit: Limit::Closures, max: 10_000 };
+        assert_eq!(asked(&full, Mode::Shared, 1), Err(refused));
+        assert_eq!(asked(&full, Mode::Shared, 0), Ok(()));
     }
 }

@@ -1,12 +1,12 @@
 //! One entry of the log while it is applied: collects what it touches, what
 //! happens and what the leases must know.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, btree_map};
 
 use super::command::{Bootstrap, Command};
 use super::effect::{Done, Effects, Event, Fact, Happened, Outcome, Refusal};
 use super::hash::RowHash;
-use super::ids::{Position, Revision, Token};
+use super::ids::{Position, ResourceName, Revision, Token};
 use super::rows::{Change, RowKey};
 use super::table::LockTable;
 
@@ -17,7 +17,10 @@ pub(super) struct Entry<'t> {
     pub at: Position,
     /// Whether earlier entries left grants for this one.
     pub had_left_over: bool,
-    touched: BTreeSet<RowKey>,
+    /// Names at which another may be the first, or the first be granted, or no more.
+    pub opened: BTreeSet<ResourceName>,
+    /// Rows that may have changed, and whether they were there before.
+    touched: BTreeMap<RowKey, bool>,
     events: Vec<Event>,
     facts: Vec<Fact>,
 }
@@ -28,8 +31,9 @@ impl<'t> Entry<'t> {
         assert!(at.index > last.index, "entries are applied in order: {at:?} after {last:?}");
         assert!(at.term >= last.term, "terms never fall along the log: {at:?} after {last:?}");
         let had_left_over = !table.unsettled.is_empty();
-        let (touched, events, facts) = (BTreeSet::new(), Vec::new(), Vec::new());
-        let mut entry = Self { table, at, had_left_over, touched, events, facts };
+        let (opened, touched) = (BTreeSet::new(), BTreeMap::new());
+        let (events, facts) = (Vec::new(), Vec::new());
+        let mut entry = Self { table, at, had_left_over, opened, touched, events, facts };
         entry.touch(RowKey::Meta);
         entry.table.meta.position = at;
         if at.term != last.term {
@@ -70,12 +74,12 @@ impl<'t> Entry<'t> {
 
     /// Takes the new rows and their hashes in, and hands everything over.
     pub fn finish(self, outcome: Outcome) -> Effects {
-        let changes = self.touched.into_iter().map(|key| match self.table.row(key) {
-            Some(row) => {
-                self.table.hash.add(RowHash::of(&row));
-                Change::Put(row)
-            }
-            None => Change::Delete(key),
+        let changes = self.touched.into_iter().filter_map(|(key, was_there)| {
+            let Some(row) = self.table.row(key) else {
+                return was_there.then_some(Change::Delete(key));
+            };
+            self.table.hash.add(RowHash::of(&row));
+            Some(Change::Put(row))
         });
         let changes = changes.collect();
         Effects { outcome, events: self.events, facts: self.facts, changes }
@@ -83,10 +87,12 @@ impl<'t> Entry<'t> {
 
     /// Says that a row is about to change.
     pub fn touch(&mut self, key: RowKey) {
-        if self.touched.insert(key)
-            && let Some(row) = self.table.row(key)
-        {
-            self.table.hash.remove(RowHash::of(&row));
+        if let btree_map::Entry::Vacant(first) = self.touched.entry(key) {
+            let row = self.table.row(key);
+            first.insert(row.is_some());
+            if let Some(row) = row {
+                self.table.hash.remove(RowHash::of(&row));
+            }
         }
     }
 

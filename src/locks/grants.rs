@@ -8,6 +8,7 @@ use super::hash::Canon;
 use super::ids::{Millis, ResourceName, Revision, Token};
 use super::rows::{ClosureRow, GrantRow, RowKey};
 use super::session::Place;
+use super::switches::Rule;
 
 /// How many names one entry grants to waiters; the rest is left for the next ones.
 pub const GRANTS_PER_ENTRY_MAX: usize = 1_024;
@@ -17,7 +18,9 @@ impl Entry<'_> {
     /// heads the queue. Every entry ends with it, after all who leave have left: so no
     /// token is spent on a waiter that ends in the same entry.
     pub(super) fn settle(&mut self) {
-        let mut room = GRANTS_PER_ENTRY_MAX;
+        self.table.unsettled.extend(self.opened.iter().cloned());
+        let large = self.table.holds(Rule::EntriesAreLarge);
+        let mut room = if large { GRANTS_PER_ENTRY_MAX } else { 2 };
         while room > 0
             && let Some(name) = self.table.unsettled.first().cloned()
         {
@@ -31,10 +34,29 @@ impl Entry<'_> {
             let claim = Claim { names, mode, terms };
             let token = self.grant(wait, &claim).expect("a head is grantable with a token left");
             self.give_up_slots(&claim.names, mode); // the wait's; the grant has its own
+            self.opened.extend(claim.names);
             let outcome = Ok(Done::Granted { token });
             self.record(wait.session, wait.request, Some(queued.fingerprint), outcome);
         }
+        self.note_what_is_left();
         self.tell_of_the_rest();
+    }
+
+    /// What is left over are exactly the names whose first waiters can be granted: so a table
+    /// made of the rows, which knows no more, grants in the same order.
+    fn note_what_is_left(&mut self) {
+        if self.table.unsettled.is_empty() {
+            return;
+        }
+        for name in std::mem::take(&mut self.opened) {
+            match self.table.grantable_head(&name) {
+                Some(wait) => {
+                    let names = self.table.waits[&wait].names.iter().cloned();
+                    self.table.unsettled.extend(names);
+                }
+                None => drop(self.table.unsettled.remove(&name)),
+            }
+        }
     }
 
     /// Issues the next token. (I1)
@@ -67,7 +89,8 @@ impl Entry<'_> {
                 session.places.insert(name.clone(), Place::Held(token));
             }
         }
-        let phase = claim.terms.handoff.phase();
+        let strict = self.table.holds(Rule::BarrierFirst);
+        let phase = if strict { claim.terms.handoff.phase() } else { Phase::Active };
         if let Phase::Barrier { deadline } = phase {
             self.fact(Fact::TimerBegan { timer: Timer::Barrier(token), after: deadline });
         }
@@ -152,7 +175,8 @@ impl Entry<'_> {
     pub(super) fn expire_barriers(&mut self, tokens: &[Token]) -> Outcome {
         for token in tokens {
             let grant = self.table.grants.get(token);
-            if grant.is_some_and(|grant| grant.phase != Phase::Active) {
+            let ends = self.table.holds(Rule::UnconfirmedEnds);
+            if grant.is_some_and(|grant| grant.phase != Phase::Active) && ends {
                 self.end_grant(*token, GrantEndCause::Unconfirmed);
             }
         }
@@ -216,8 +240,10 @@ impl Entry<'_> {
         }
         self.opened(&grant.names);
         let (wait, names) = (grant.wait, grant.names);
+        if cause != GrantEndCause::Released {
+            self.session_changed(wait, since); // who released it knows
+        }
         self.happened(Happened::GrantEnded { wait, names, slot, token, cause, delay });
-        self.session_changed(wait, since);
         since
     }
 
@@ -225,7 +251,7 @@ impl Entry<'_> {
     pub(super) fn opened(&mut self, names: &[ResourceName]) {
         for name in names {
             if self.table.resources.get(name).is_some_and(|r| !r.queue.is_empty()) {
-                self.table.unsettled.insert(name.clone());
+                self.opened.insert(name.clone());
             }
         }
     }

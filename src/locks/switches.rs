@@ -5,7 +5,7 @@
 
 /// A rule whose absence one of the counterexamples of section 12 needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u32)]
+#[repr(u64)]
 pub enum Rule {
     /// A request acts only in the session that it names. (7)
     SessionInRequest,
@@ -46,13 +46,43 @@ pub enum Rule {
     RenewalNeedsMark,
     /// A first entry of a term gives time to sessions seen in the last one.
     TermGivesTime,
+    /// An entry grants up to 1,024 names to waiters. Without it two: so that some are
+    /// left for the next entries in tests too.
+    EntriesAreLarge,
+    /// Nobody is granted before those who wait.
+    QueueIsFifo,
+    /// A wait that would never be granted is refused. (14)
+    WaitIsChecked,
+    /// There are no more holders than slots.
+    SlotsAreCounted,
+    /// A grant that is not confirmed yet keeps everybody else out.
+    BarrierBlocks,
+    /// A grant of a strict handoff is not active before it is confirmed.
+    BarrierFirst,
+    /// A grant that nobody confirmed in time ends.
+    UnconfirmedEnds,
+    /// A lock delay keeps out who conflicts with the grant that ended.
+    DelayCloses,
+    /// A frozen resource is granted to nobody.
+    FreezeCloses,
+    /// A slot's grant raises the mark over all who held the resource before its present
+    /// holders, in another mode or with another number of slots. (11) (12)
+    FloorOfModeChange,
+    /// A grant's floor spares those who share the resource with it.
+    FloorIsLowestHolder,
+    /// The floor of a revoke spares those who shared the resource. (13)
+    RevokeFloorSpares,
+    /// A revoke ends exactly the grant that it names, never a newer one.
+    RevokeNamesToken,
+    /// A renewal tells of every change to the session's grants and waits.
+    ChangesAreTold,
 }
 
 /// Which rules are switched off.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Switches {
     #[cfg(feature = "switches")]
-    off: u32,
+    off: u64,
 }
 
 impl Switches {
@@ -60,7 +90,7 @@ impl Switches {
     #[cfg(feature = "switches")]
     #[must_use]
     pub const fn without(rule: Rule) -> Self {
-        Self { off: 1 << rule as u32 }
+        Self { off: 1 << rule as u64 }
     }
 
     /// Whether the rule is in force.
@@ -70,7 +100,7 @@ impl Switches {
     )]
     pub(crate) const fn hold(self, rule: Rule) -> bool {
         #[cfg(feature = "switches")]
-        return self.off & (1 << rule as u32) == 0;
+        return self.off & (1 << rule as u64) == 0;
         #[cfg(not(feature = "switches"))]
         {
             let _ = rule;

@@ -28,6 +28,11 @@ impl<'t> ResourceView<'t> {
         self.resource.holders.iter().map(|token| &table.grants[token])
     }
 
+    /// How many hold it.
+    pub fn holding(&self) -> usize {
+        self.resource.holders.len()
+    }
+
     /// Its waiters, in order. (I4)
     pub fn waiters(&self) -> impl Iterator<Item = &'t WaitRow> + use<'t> {
         let table = self.table;

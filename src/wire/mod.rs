@@ -16,6 +16,10 @@ pub mod views;
 
 pub use reason::{Reason, Told};
 
+/// The largest answer that a client or a forwarding node reads: all that one session
+/// holds, under long names. Bytes.
+pub const ANSWER_BYTES_MAX: usize = 64 << 20;
+
 /// The public API, `proto/ringfence/v1`.
 #[allow(warnings, reason = "generated text keeps no habits")]
 pub mod v1 {

@@ -12,68 +12,102 @@ use crate::locks::{
 /// The kinds are those of the state hash (`locks::hash`): 1 to 99 done, 101 up
 /// refused.
 pub(super) fn outcome_out(outcome: &Outcome) -> stored::Outcome {
-    let kind = |kind| stored::Outcome { kind, ..stored::Outcome::default() };
-    let token = |n, token: Token| stored::Outcome { token: token.get(), ..kind(n) };
-    let number = |n, number| stored::Outcome { number, ..kind(n) };
-    let pair = |n, number, second| stored::Outcome { number, second, ..kind(n) };
     match outcome {
-        Ok(Done::Nothing) => kind(1),
-        Ok(Done::Opened { session, ttl, created }) => {
+        Ok(done) => done_out(done),
+        Err(refusal) => refusal_out(refusal),
+    }
+}
+
+const fn kind(kind: u32) -> stored::Outcome {
+    stored::Outcome {
+        kind,
+        token: 0,
+        number: 0,
+        second: 0,
+        name: String::new(),
+        index: 0,
+        ordinal: 0,
+        sessions: Vec::new(),
+        names: Vec::new(),
+    }
+}
+
+fn token(n: u32, token: Token) -> stored::Outcome {
+    stored::Outcome { token: token.get(), ..kind(n) }
+}
+
+fn number(n: u32, number: u64) -> stored::Outcome {
+    stored::Outcome { number, ..kind(n) }
+}
+
+fn pair(n: u32, number: u64, second: u64) -> stored::Outcome {
+    stored::Outcome { number, second, ..kind(n) }
+}
+
+fn done_out(done: &Done) -> stored::Outcome {
+    match done {
+        Done::Nothing => kind(1),
+        Done::Opened { session, ttl, created } => {
             let index = u64::from(*created);
             stored::Outcome { index, ..pair(2, session.0, ttl.0) }
         }
-        Ok(Done::Closed) => kind(3),
-        Ok(Done::TtlSet { ttl }) => number(4, ttl.0),
-        Ok(Done::Granted { token: t }) => token(5, *t),
-        Ok(Done::Queued { ahead }) => number(6, *ahead),
-        Ok(Done::Released { at }) => {
+        Done::Closed => kind(3),
+        Done::TtlSet { ttl } => number(4, ttl.0),
+        Done::Granted { token: t } => token(5, *t),
+        Done::Queued { ahead } => number(6, *ahead),
+        Done::Released { at } => {
             stored::Outcome { index: at.index, ordinal: at.ordinal, ..kind(7) }
         }
-        Ok(Done::CancelledTarget) => kind(8),
-        Ok(Done::Confirmed { at }) => {
+        Done::CancelledTarget => kind(8),
+        Done::Confirmed { at } => {
             stored::Outcome { index: at.index, ordinal: at.ordinal, ..kind(9) }
         }
-        Ok(Done::ValueSet { at }) => {
+        Done::ValueSet { at } => {
             stored::Outcome { index: at.index, ordinal: at.ordinal, ..kind(10) }
         }
         // Belongs to no session, and so is never kept.
-        Ok(Done::Administered(_)) => kind(99),
-        Err(Refusal::SessionExpired) => kind(101),
-        Err(Refusal::SessionUnknown) => kind(102),
-        Err(Refusal::NotBootstrapped) => kind(103),
-        Err(Refusal::StaleRequest) => kind(104),
-        Err(Refusal::WindowFull) => kind(105),
-        Err(Refusal::RequestChanged) => kind(106),
-        Err(Refusal::Busy { holder, waiting }) => {
+        Done::Administered(_) => kind(99),
+    }
+}
+
+fn refusal_out(refusal: &Refusal) -> stored::Outcome {
+    match refusal {
+        Refusal::SessionExpired => kind(101),
+        Refusal::SessionUnknown => kind(102),
+        Refusal::NotBootstrapped => kind(103),
+        Refusal::StaleRequest => kind(104),
+        Refusal::WindowFull => kind(105),
+        Refusal::RequestChanged => kind(106),
+        Refusal::Busy { holder, waiting } => {
             let token = holder.map_or(0, Token::get);
             stored::Outcome { token, ..number(107, *waiting) }
         }
-        Err(Refusal::AlreadyHeld { resource, token: t, mode, phase }) => stored::Outcome {
+        Refusal::AlreadyHeld { resource, token: t, mode, phase } => stored::Outcome {
             name: resource.to_string(),
             number: u64::from(mode.code()),
             second: barrier_out(*phase),
             ..token(108, *t)
         },
-        Err(Refusal::AlreadyWaiting { resource, request }) => {
+        Refusal::AlreadyWaiting { resource, request } => {
             stored::Outcome { name: resource.to_string(), ..number(109, request.get()) }
         }
-        Err(Refusal::GrantEnded { token: t }) => token(110, *t),
-        Err(Refusal::Cancelled) => kind(111),
-        Err(Refusal::WaitTimeout) => kind(112),
-        Err(Refusal::NotHeld) => kind(113),
-        Err(Refusal::QueueFull { max }) => number(114, *max),
-        Err(Refusal::LimitReached { limit, max }) => pair(115, u64::from(limit.code()), *max),
-        Err(Refusal::TtlOutOfBounds { min, max }) => pair(116, min.0, max.0),
-        Err(Refusal::TooEntangled { max }) => number(117, *max),
-        Err(Refusal::Deadlock { cycle }) => stored::Outcome {
+        Refusal::GrantEnded { token: t } => token(110, *t),
+        Refusal::Cancelled => kind(111),
+        Refusal::WaitTimeout => kind(112),
+        Refusal::NotHeld => kind(113),
+        Refusal::QueueFull { max } => number(114, *max),
+        Refusal::LimitReached { limit, max } => pair(115, u64::from(limit.code()), *max),
+        Refusal::TtlOutOfBounds { min, max } => pair(116, min.0, max.0),
+        Refusal::TooEntangled { max } => number(117, *max),
+        Refusal::Deadlock { cycle } => stored::Outcome {
             sessions: cycle.iter().map(|blocked| blocked.session.0).collect(),
             names: cycle.iter().map(|blocked| blocked.resource.to_string()).collect(),
             ..kind(118)
         },
-        Err(Refusal::CapacityMismatch { resource, slots }) => {
+        Refusal::CapacityMismatch { resource, slots } => {
             stored::Outcome { name: resource.to_string(), ..number(119, u64::from(*slots)) }
         }
-        Err(Refusal::Frozen { resource, token: t }) => {
+        Refusal::Frozen { resource, token: t } => {
             stored::Outcome { name: resource.to_string(), ..token(120, *t) }
         }
     }

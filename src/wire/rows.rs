@@ -117,7 +117,7 @@ pub fn decode_row(bytes: Bytes) -> Result<Row, Unreadable> {
             outcome: outcome_in(&row.outcome.unwrap_or_default())?,
         }),
         Kind::Grant(row) => Row::Grant(grant_in(row)?),
-        Kind::Wait(row) => Row::Wait(wait_in(row)?),
+        Kind::Wait(row) => Row::Wait(wait_in(&row)?),
         Kind::Closure(row) => Row::Closure(ClosureRow {
             token: Token::new(row.token)?,
             names: names_in(&row.names)?,
@@ -204,7 +204,7 @@ fn wait_out(row: &WaitRow) -> stored::WaitRow {
     }
 }
 
-fn wait_in(row: stored::WaitRow) -> Result<WaitRow, Unreadable> {
+fn wait_in(row: &stored::WaitRow) -> Result<WaitRow, Unreadable> {
     Ok(WaitRow {
         wait: wait_id(row.session, row.request)?,
         fingerprint: row.fingerprint,

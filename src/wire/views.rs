@@ -1,15 +1,39 @@
 //! What the rules know, as the public API tells it.
 
+use prost::Message;
+
 use super::v1;
 use crate::locks::{
     Asked, ClosureRow, Fence, FrozenRow, GrantRow, LockTable, Mode, Note, Phase, ResourceName,
     ResourceView, Revision, WaitRow,
 };
 
-/// How many waiters a [`v1::ResourceView`] lists.
-pub const WAITERS_LISTED_MAX: usize = 100;
-/// How many it lists where it is one of many: nothing is applied meanwhile.
-pub const WAITERS_IN_LISTS_MAX: usize = 10;
+/// How much of a resource is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Listed {
+    /// At most so many holders,
+    pub holders: usize,
+    /// as long as they take at most so many bytes,
+    pub holders_bytes: usize,
+    /// and at most so many waiters.
+    pub waiters: usize,
+}
+
+impl Listed {
+    /// For one resource that is asked for.
+    pub const ALONE: Self = Self { holders: 1_000, holders_bytes: 1 << 20, waiters: 100 };
+    /// Where it is one of many: nothing is applied meanwhile.
+    pub const AMONG_MANY: Self = Self { holders: 100, holders_bytes: 64 << 10, waiters: 10 };
+
+    /// All holders, for one who has to know them.
+    #[must_use]
+    pub const fn with_all_holders(self) -> Self {
+        Self { holders: usize::MAX, holders_bytes: usize::MAX, ..self }
+    }
+}
+
+/// How many lock delays of a resource are told.
+pub const CLOSURES_LISTED_MAX: usize = 1_000;
 
 /// A revision.
 pub const fn revision_out(at: Revision) -> v1::Revision {
@@ -75,16 +99,28 @@ pub fn fences_out(table: &LockTable, grant: &GrantRow) -> Vec<v1::Fence> {
     fences.map(|fence: Fence| (&fence).into()).collect()
 }
 
-/// A resource with its holders and first waiters, as many as `listed`.
-pub fn resource_out(table: &LockTable, view: &ResourceView<'_>, listed: usize) -> v1::ResourceView {
+/// A resource with its first holders, waiters and lock delays.
+pub fn resource_out(
+    table: &LockTable,
+    view: &ResourceView<'_>,
+    listed: Listed,
+) -> v1::ResourceView {
+    let mut room = listed.holders_bytes;
+    let holders = view.holders().take(listed.holders);
+    let holders = holders.map(|grant| grant_out(table, grant, view.name)).take_while(|grant| {
+        let fits = room > 0;
+        room = room.saturating_sub(grant.encoded_len());
+        fits
+    });
     v1::ResourceView {
         resource: view.name.to_string(),
-        holders: view.holders().map(|grant| grant_out(table, grant, view.name)).collect(),
-        waiters: view.waiters().take(listed).map(|wait| waiter_out(table, wait)).collect(),
+        holders: holders.collect(),
+        holding: view.holding() as u64,
+        waiters: view.waiters().take(listed.waiters).map(|wait| waiter_out(table, wait)).collect(),
         waiting: view.waiting() as u64,
         slots: view.slots().unwrap_or(0),
         frozen: view.frozen().map(frozen_out),
-        closures: view.closures().map(closure_out).collect(),
+        closures: view.closures().take(CLOSURES_LISTED_MAX).map(closure_out).collect(),
     }
 }
 

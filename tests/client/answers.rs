@@ -10,7 +10,7 @@ use ringfence::wire::api::{
 };
 use ringfence::wire::reason::Reason;
 use ringfence::wire::v1::{self, renewal_answer};
-use ringfence::wire::views::{fences_out, grant_out, resource_out, revision_out};
+use ringfence::wire::views::{Listed, fences_out, grant_out, resource_out, revision_out};
 use tonic::Status;
 
 use crate::authority::{Authority, CLUSTER, Seen};
@@ -296,7 +296,7 @@ impl Authority {
 impl Table {
     pub fn view(&self, resource: &str) -> v1::ResourceView {
         match self.locks.resource(&name(resource)) {
-            Some(view) => resource_out(&self.locks, &view, 100),
+            Some(view) => resource_out(&self.locks, &view, Listed::ALONE),
             None => v1::ResourceView { resource: resource.to_owned(), ..Default::default() },
         }
     }

@@ -123,7 +123,7 @@ async fn run(seed: u64) {
     let id = session.id().0;
     eventually(&format!("both sides agree (seed {seed})"), || {
         let live = guards.iter().filter(|guard| guard.is_held());
-        let fences = live.flat_map(|guard| guard.fences());
+        let fences = live.flat_map(Guard::fences);
         let ours: BTreeMap<String, u64> =
             fences.map(|fence| (fence.resource.to_string(), fence.token.get())).collect();
         authority.waits_of(id) == 0 && authority.held_by(id) == ours

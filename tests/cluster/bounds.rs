@@ -105,3 +105,20 @@ async fn scenario_b1_a_dead_holder_is_freed_within_the_bound_through_killed_lead
     })
     .await;
 }
+
+/// Every restart gives a full ttl and no more: nothing is lost with the third change,
+/// and nothing added.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scenario_b2_a_dead_holder_is_freed_within_the_bound_through_restarts_of_all_nodes() {
+    dead_holder(Duration::from_secs(3), async |cluster, _leader, bound| {
+        for id in cluster.ids() {
+            cluster.kill(id);
+        }
+        cluster.run_all();
+        let leader = cluster.leader().await;
+        cluster.caught_up(leader).await;
+        let now = Instant::now();
+        bound.restarted.extend(cluster.ids().into_iter().map(|id| (id, now)));
+    })
+    .await;
+}

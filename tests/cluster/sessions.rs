@@ -202,7 +202,7 @@ async fn scenario_d3_acquires_that_fail_leave_no_session_and_nothing_else_behind
                 | ClientError::Timeout { .. }
                 | ClientError::Unreachable { .. }
                 | ClientError::Invalid { .. }
-                | ClientError::AlreadyWaiting
+                | ClientError::AlreadyWaiting { .. }
         );
         assert!(expected, "{told:?}");
     }

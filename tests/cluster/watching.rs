@@ -176,6 +176,12 @@ impl Book {
         known.map(|(name, tokens)| (name.clone(), tokens.clone())).collect()
     }
 
+    /// Whether the event is of a name that it has been told of, or of none.
+    pub fn knows(&self, event: &v1::Event) -> bool {
+        let told = |name: &String| Upto::Name(name.clone()) <= self.upto;
+        event.resources.is_empty() || event.resources.iter().any(told)
+    }
+
     pub fn of(&self, name: &str) -> BTreeSet<u64> {
         self.holders.get(name).cloned().unwrap_or_default()
     }

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use ringfence::locks::{
-    Bootstrap, Claim, ClusterId, Command, Header, Limits, Millis, Mode, Overdue, OwnerId,
-    RequestId, ResourceName, SessionId, Switches, Term, Token, Wait, WaitId,
+    Bootstrap, Claim, ClusterId, Command, Handoff, Header, Limits, Millis, Mode, Note, Overdue,
+    OwnerId, RequestId, ResourceName, SLOTS_MAX, SessionId, Switches, Term, Terms, Token, Value,
+    Wait, WaitId,
 };
 
 use crate::checked::Checked;
@@ -77,7 +78,35 @@ fn header() -> impl Strategy<Value = Header> {
 
 /// Names in any order, repeated, or none at all.
 fn claim() -> impl Strategy<Value = Claim> {
-    vec(name(), 0..5).prop_map(|names| Claim { names, mode: Mode::Exclusive })
+    (vec(name(), 0..5), mode(), terms()).prop_map(|(mut names, mode, terms)| {
+        // What is stored of a mode with several names is refused when it is read.
+        names.truncate(if mode == Mode::Exclusive { 5 } else { 1 });
+        Claim { names, mode, terms }
+    })
+}
+
+/// With as many slots as there may be, too.
+fn mode() -> impl Strategy<Value = Mode> {
+    let of = prop_oneof![4 => 1..4_u32, 1 => Just(SLOTS_MAX)];
+    prop_oneof![
+        2 => Just(Mode::Exclusive),
+        1 => Just(Mode::Shared),
+        2 => of.prop_map(|of| Mode::Slots { of }),
+    ]
+}
+
+/// Times of nothing, and of for ever.
+fn terms() -> impl Strategy<Value = Terms> {
+    let handoff = prop_oneof![
+        2 => Just(Handoff::Plain),
+        1 => (0..3_u64).prop_map(|ms| Handoff::Strict { barrier: Millis(ms) }),
+    ];
+    let lock_delay = prop_oneof![Just(0), Just(7), Just(u64::MAX)].prop_map(Millis);
+    (lock_delay, handoff).prop_map(|(lock_delay, handoff)| Terms {
+        lock_delay,
+        handoff,
+        ..Terms::default()
+    })
 }
 
 fn bootstrap(token_floor: u64, most: u64) -> Bootstrap {
@@ -115,7 +144,38 @@ fn command() -> impl Strategy<Value = Command> {
         1 => header().prop_map(|header| Command::Cancel { target: header.id, header }),
         4 => (header(), name(), token())
             .prop_map(|(header, resource, token)| Command::Release { header, resource, token }),
+        3 => (header(), name(), token())
+            .prop_map(|(header, resource, token)| Command::Confirm { header, resource, token }),
+        1 => (header(), name(), token()).prop_map(|(header, resource, token)| {
+            Command::SetValue { header, resource, token, value: Value::default() }
+        }),
+        6 => administration(),
+        2 => vec(token(), 0..4).prop_map(|tokens| Command::ExpireBarriers { tokens }),
+        2 => vec(token(), 0..4).prop_map(|tokens| Command::EndClosures { tokens }),
+        1 => Just(Command::Settle),
         1 => vec(overdue, 0..4).prop_map(|sessions| Command::ExpireSessions { sessions }),
         2 => vec(wait_id, 0..4).prop_map(|waits| Command::ExpireWaits { waits }),
+    ]
+}
+
+fn administration() -> impl Strategy<Value = Command> {
+    let note = Note::default;
+    prop_oneof![
+        (name(), token()).prop_map(move |(resource, token)| Command::Revoke {
+            resource,
+            token,
+            note: note()
+        }),
+        name().prop_map(move |resource| Command::Freeze { resource, note: note() }),
+        (name(), token()).prop_map(move |(resource, token)| Command::Thaw {
+            resource,
+            token,
+            note: note()
+        }),
+        (name(), prop_oneof![4 => 0..4_u32, 1 => any::<u32>()])
+            .prop_map(move |(resource, slots)| Command::Resize { resource, slots, note: note() }),
+        (name(), token(), number()).prop_map(move |(resource, token, within)| {
+            Command::AskRelease { resource, token, within: Millis(within), note: note() }
+        }),
     ]
 }

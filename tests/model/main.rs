@@ -3,8 +3,10 @@
 
 #[path = "../checked/mod.rs"]
 mod checked;
+mod compare;
 mod hostile;
 mod images;
 mod naive;
 mod random;
+mod steps;
 mod world;

@@ -1,108 +1,14 @@
-//! What clients, the leader and the network do: abstract steps, made into commands.
+//! Steps made into commands, by what there is.
 
 use std::collections::BTreeMap;
 
-use proptest::prelude::*;
 use ringfence::locks::{
-    Bootstrap, Claim, ClusterId, Command, Header, Limits, Millis, Mode, Overdue, OwnerId,
-    RequestId, ResourceName, SessionId, Token, Wait, WaitId,
+    Bootstrap, Claim, ClusterId, Command, Handoff, Header, Limits, Millis, Mode, Note, Overdue,
+    OwnerId, RequestId, ResourceName, SessionId, Terms, Token, Value, Wait, WaitId,
 };
 
 use crate::naive::Naive;
-
-/// One step. Numbers choose among what there is.
-#[derive(Debug, Clone)]
-pub enum Step {
-    Open {
-        owner: u8,
-        ttl: u8,
-    },
-    Close {
-        who: Who,
-    },
-    SetTtl {
-        who: Who,
-        ttl: u8,
-        how: How,
-    },
-    Acquire {
-        who: Who,
-        names: u8,
-        waits: bool,
-        how: How,
-    },
-    Cancel {
-        who: Who,
-        target: u8,
-        how: How,
-    },
-    Release {
-        who: Who,
-        which: u8,
-        how: How,
-    },
-    /// Many requests that are refused, each under the next id but so many.
-    Burst {
-        who: Who,
-        count: u16,
-        gap: u8,
-    },
-    /// A copy of an earlier request, or a late one for the first time.
-    Arrive {
-        which: u16,
-    },
-    MarkSeen {
-        which: Vec<u8>,
-    },
-    Expire {
-        which: Vec<u8>,
-        late: u8,
-    },
-    ExpireWaits {
-        which: Vec<u8>,
-    },
-    Blank,
-    Term {
-        up: u8,
-    },
-    Bootstrap,
-    Restart,
-}
-
-/// Which client.
-#[derive(Debug, Clone)]
-pub struct Who {
-    /// Counted from the youngest session.
-    pub back: u8,
-    pub says: Says,
-}
-
-/// Whether the client tells the truth of itself.
-#[derive(Debug, Clone, Copy)]
-pub enum Says {
-    Truth,
-    OtherOwner,
-    Ahead,
-}
-
-/// The header.
-#[derive(Debug, Clone)]
-pub struct How {
-    pub id: Id,
-    /// `oldest_outstanding` is so far below the id.
-    pub outstanding: u8,
-    /// Answered ids, so far from the next id.
-    pub answered: Vec<u8>,
-    /// It is not delivered now.
-    pub late: bool,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub enum Id {
-    Next,
-    Gap(u8),
-    Used(u8),
-}
+use crate::steps::{Act, Administers, How, Id, Says, Step, Who};
 
 /// Everything outside the table.
 #[derive(Default)]
@@ -119,7 +25,7 @@ struct Client {
 }
 
 /// What a step comes to.
-pub enum Act {
+pub enum Happens {
     Apply(Vec<Option<Command>>),
     Term(u8),
     Restart,
@@ -132,7 +38,7 @@ impl World {
     }
 
     /// Makes a step concrete.
-    pub fn act(&mut self, step: &Step, now: &Naive) -> Act {
+    pub fn act(&mut self, step: &Step, now: &Naive) -> Happens {
         let command = match step {
             Step::Open { owner, ttl } => {
                 let labels = BTreeMap::new();
@@ -149,14 +55,15 @@ impl World {
             Step::SetTtl { .. } | Step::Acquire { .. } | Step::Cancel { .. } => {
                 return self.send(step, now);
             }
-            Step::Release { .. } => return self.send(step, now),
+            Step::Hold { .. } => return self.send(step, now),
+            Step::Administer { act, which } => administer(*act, *which, now),
             Step::Burst { who, count, gap } => return self.burst(who, *count, *gap, now),
             Step::Arrive { which } => match self.copy(usize::from(*which)) {
                 Some(command) => command.clone(),
-                None => return Act::Apply(Vec::new()),
+                None => return Happens::Apply(Vec::new()),
             },
             Step::MarkSeen { which } => {
-                let sessions = which.iter().filter_map(|n| self.client(*n)).map(|c| c.session);
+                let sessions = which.iter().filter_map(|n| self.client(*n, now)).map(|c| c.session);
                 Command::MarkSeen { sessions: sessions.collect() }
             }
             Step::Expire { which, late } => self.expire(which, *late, now),
@@ -165,22 +72,33 @@ impl World {
                 let gone = WaitId { session: SessionId(2), request: RequestId::FIRST };
                 Command::ExpireWaits { waits: some.map(|w| w.wait).chain([gone]).collect() }
             }
-            Step::Blank => return Act::Apply(vec![None]),
+            Step::ExpireBarriers { which } => {
+                let tokens: Vec<_> = now.grants.iter().map(|g| g.token).collect();
+                Command::ExpireBarriers { tokens: some_of(&tokens, which) }
+            }
+            Step::EndClosures { which } => {
+                let tokens: Vec<_> = now.closures.iter().map(|c| c.token).collect();
+                Command::EndClosures { tokens: some_of(&tokens, which) }
+            }
+            Step::Settle => Command::Settle,
+            Step::Blank => return Happens::Apply(vec![None]),
             Step::Bootstrap => Command::Bootstrap(bootstrap(1 << 40)),
-            Step::Term { up } => return Act::Term(*up),
-            Step::Restart => return Act::Restart,
+            Step::Term { up } => return Happens::Term(*up),
+            Step::Restart => return Happens::Restart,
         };
-        Act::Apply(vec![Some(command)])
+        Happens::Apply(vec![Some(command)])
     }
 
-    fn send(&mut self, step: &Step, now: &Naive) -> Act {
+    fn send(&mut self, step: &Step, now: &Naive) -> Happens {
         let (how, command) = match step {
             Step::SetTtl { who, ttl, how } => {
                 (how, Command::SetTtl { header: self.header(who, how, now), ttl: ttl_of(*ttl) })
             }
-            Step::Acquire { who, names, waits, how } => {
+            Step::Acquire { who, names, terms, waits, how } => {
                 let header = self.header(who, how, now);
-                let claim = Claim { names: names_of(*names), mode: Mode::Exclusive };
+                let names = names_of(*names);
+                let (mode, terms) = (mode_of(*terms, &names), terms_of(*terms));
+                let claim = Claim::new(names, mode, terms).expect("a good claim");
                 let deadline = Millis(1_000 + u64::from(how.outstanding));
                 let wait = if *waits { Wait::UpTo(deadline) } else { Wait::Try };
                 (how, Command::Acquire { header, claim, wait })
@@ -189,32 +107,32 @@ impl World {
                 let header = self.header(who, how, now);
                 (how, Command::Cancel { target: near(header.id.get(), *target), header })
             }
-            Step::Release { who, which, how } => {
+            Step::Hold { who, which, act, how } => {
                 let header = self.header(who, how, now);
                 let (resource, token) = held(now, header.session, *which);
-                (how, Command::Release { header, resource, token })
+                (how, hold(*act, header, resource, token, *which))
             }
             other => unreachable!("not a request: {other:?}"),
         };
         self.sent.push(command.clone());
-        Act::Apply(if how.late { Vec::new() } else { vec![Some(command)] })
+        Happens::Apply(if how.late { Vec::new() } else { vec![Some(command)] })
     }
 
-    fn burst(&mut self, who: &Who, count: u16, gap: u8, now: &Naive) -> Act {
+    fn burst(&mut self, who: &Who, count: u16, gap: u8, now: &Naive) -> Happens {
         let how = How { id: Id::Gap(gap), outstanding: 255, answered: Vec::new(), late: false };
-        let (resource, token) = (names_of(1).remove(0), Token::new(Token::MAX).expect("it is one"));
+        let (resource, token) =
+            (names_of_mask(1).remove(0), Token::new(Token::MAX).expect("it is one"));
         let commands = (0..count).map(|_| {
             let header = self.header(who, &how, now);
             Some(Command::Release { header, resource: resource.clone(), token })
         });
-        Act::Apply(commands.collect())
+        Happens::Apply(commands.collect())
     }
 
     fn header(&mut self, who: &Who, how: &How, now: &Naive) -> Header {
         let (owner, session) = self.who(who, now);
-        let back = usize::from(who.back);
-        let count = self.clients.len();
-        let mut client = (count > 0).then(|| &mut self.clients[count - 1 - back % count.min(5)]);
+        let place = self.place(who.back, now);
+        let mut client = place.map(|place| &mut self.clients[place]);
         let next = client.as_ref().map_or(1, |client| client.next);
         let id = match how.id {
             Id::Next => next,
@@ -233,7 +151,7 @@ impl World {
 
     fn who(&self, who: &Who, now: &Naive) -> (OwnerId, SessionId) {
         let nobody = (OwnerId::new([77; 16]), SessionId(1));
-        let (owner, session) = self.client(who.back).map_or(nobody, |c| (c.owner, c.session));
+        let (owner, session) = self.client(who.back, now).map_or(nobody, |c| (c.owner, c.session));
         match who.says {
             Says::Truth => (owner, session),
             Says::OtherOwner => (OwnerId::new([owner.as_bytes()[0] ^ 1; 16]), session),
@@ -247,13 +165,24 @@ impl World {
         pick(&self.sent[from..], which / 2)
     }
 
-    fn client(&self, back: u8) -> Option<&Client> {
+    fn client(&self, back: u8, now: &Naive) -> Option<&Client> {
+        self.place(back, now).map(|place| &self.clients[place])
+    }
+
+    /// One of the live clients; of those that are far back, dead or alive.
+    fn place(&self, back: u8, now: &Naive) -> Option<usize> {
+        let live = |n: &usize| now.sessions.iter().any(|s| s.id == self.clients[*n].session);
         let count = self.clients.len();
-        (count > 0).then(|| &self.clients[count - 1 - usize::from(back) % count.min(5)])
+        let live: Vec<_> = (0..count).filter(live).collect();
+        let back = usize::from(back);
+        match pick(&live, back) {
+            Some(place) if back < 8 => Some(*place),
+            _ => (count > 0).then(|| count - 1 - back % count.min(6)),
+        }
     }
 
     fn expire(&self, which: &[u8], late: u8, now: &Naive) -> Command {
-        let overdue = which.iter().filter_map(|n| self.client(*n)).map(|client| {
+        let overdue = which.iter().filter_map(|n| self.client(*n, now)).map(|client| {
             let live = now.sessions.iter().find(|s| s.id == client.session);
             let seen = live.map_or(now.at.index, |s| s.seen.index);
             Overdue { session: client.session, seen: seen.saturating_sub(u64::from(late)) }
@@ -262,75 +191,64 @@ impl World {
     }
 }
 
+fn hold(act: Act, header: Header, resource: ResourceName, token: Token, which: u8) -> Command {
+    match act {
+        Act::Release => Command::Release { header, resource, token },
+        Act::Confirm => Command::Confirm { header, resource, token },
+        Act::SetValue => {
+            let value = Value::new(&[b'v'; 3][..usize::from(which % 4)]).expect("a short value");
+            Command::SetValue { header, resource, token, value }
+        }
+    }
+}
+
+/// Mostly what is there, and now and then another name or token.
+fn administer(act: Administers, which: u8, now: &Naive) -> Command {
+    let names = names_of_mask(1 << (which % 4));
+    let note = Note::new("ops", "a reason").expect("a good note");
+    let frozen = pick(&now.freezes, usize::from(which / 4));
+    let (mut resource, token) = held(now, SessionId(0), which & !7);
+    match act {
+        Administers::Revoke => Command::Revoke { resource, token, note },
+        Administers::Freeze => Command::Freeze { resource: names[0].clone(), note },
+        Administers::Thaw => {
+            let other = which.is_multiple_of(5);
+            let name = frozen.filter(|_| !other).map_or(&names[0], |f| &f.name);
+            let token = frozen.map_or(token, |f| f.token);
+            Command::Thaw { resource: name.clone(), token, note }
+        }
+        Administers::Resize => {
+            let in_use = |name: &&ResourceName| now.slots(name).is_some();
+            let all = names_of_mask(15);
+            if let Some(name) = all.iter().find(in_use) {
+                resource = name.clone();
+            }
+            Command::Resize { resource, slots: 1 + u32::from(which % 4), note }
+        }
+        Administers::Ask => {
+            Command::AskRelease { resource, token, within: Millis(1 + u64::from(which)), note }
+        }
+    }
+}
+
 /// Small limits, so that they are reached.
 pub fn bootstrap(token_floor: u64) -> Bootstrap {
     let limits = Limits {
         ttl_min: Millis(2_000),
         ttl_max: Millis(6_000),
-        sessions_max: 4,
-        places_per_session_max: 4,
+        sessions_max: 5,
+        places_per_session_max: 5,
         waiters_per_resource_max: 2,
     };
     Bootstrap { cluster: ClusterId::new([9; 16]), token_floor, limits }
 }
 
-/// Any step but bursts.
-pub fn step() -> impl Strategy<Value = Step> {
-    let some = || prop::collection::vec(any::<u8>(), 0..3);
-    prop_oneof![
-        8 => (0..5_u8, any::<u8>()).prop_map(|(owner, ttl)| Step::Open { owner, ttl }),
-        1 => who().prop_map(|who| Step::Close { who }),
-        3 => (who(), any::<u8>(), how()).prop_map(|(who, ttl, how)| Step::SetTtl { who, ttl, how }),
-        30 => (who(), 1..16_u8, prop::bool::weighted(0.7), how())
-            .prop_map(|(who, names, waits, how)| Step::Acquire { who, names, waits, how }),
-        10 => (who(), any::<u8>(), how())
-            .prop_map(|(who, target, how)| Step::Cancel { who, target, how }),
-        20 => (who(), any::<u8>(), how())
-            .prop_map(|(who, which, how)| Step::Release { who, which, how }),
-        15 => any::<u16>().prop_map(|which| Step::Arrive { which }),
-        2 => some().prop_map(|which| Step::MarkSeen { which }),
-        2 => (some(), prop_oneof![3 => Just(0), 1 => 1..4_u8])
-            .prop_map(|(which, late)| Step::Expire { which, late }),
-        4 => some().prop_map(|which| Step::ExpireWaits { which }),
-        1 => Just(Step::Blank),
-        1 => (1..3_u8).prop_map(|up| Step::Term { up }),
-        1 => Just(Step::Bootstrap),
-        3 => Just(Step::Restart),
-    ]
-}
-
-/// Any step, every fifth a burst.
-pub fn step_or_burst() -> impl Strategy<Value = Step> {
-    let burst = (who(), 1..700_u16, 0..2_u8);
-    let burst = burst.prop_map(|(who, count, gap)| Step::Burst { who, count, gap });
-    prop_oneof![4 => step(), 1 => burst]
-}
-
-fn who() -> impl Strategy<Value = Who> {
-    let says = prop_oneof![
-        18 => Just(Says::Truth),
-        1 => Just(Says::OtherOwner),
-        1 => Just(Says::Ahead),
-    ];
-    let back = prop_oneof![5 => 0..3_u8, 1 => any::<u8>()];
-    (back, says).prop_map(|(back, says)| Who { back, says })
-}
-
-fn how() -> impl Strategy<Value = How> {
-    let id = prop_oneof![
-        12 => Just(Id::Next),
-        1 => (1..3_u8).prop_map(Id::Gap),
-        3 => any::<u8>().prop_map(Id::Used),
-    ];
-    let outstanding = prop_oneof![3 => Just(255), 1 => 0..8_u8];
-    let answered = prop_oneof![3 => Just(Vec::new()), 1 => prop::collection::vec(0..10_u8, 1..4)];
-    let late = prop_oneof![6 => Just(false), 1 => Just(true)];
-    (id, outstanding, answered, late).prop_map(|(id, outstanding, answered, late)| How {
-        id,
-        outstanding,
-        answered,
-        late,
-    })
+/// With room in queues and for many waits of one session.
+pub fn roomy() -> Bootstrap {
+    let small = bootstrap(0);
+    let (places_per_session_max, waiters_per_resource_max) = (20, 20);
+    let limits = Limits { places_per_session_max, waiters_per_resource_max, ..small.limits };
+    Bootstrap { limits, ..small }
 }
 
 /// An id around another: mostly below, at times the same or above.
@@ -346,13 +264,44 @@ fn ttl_of(n: u8) -> Millis {
 /// Some of `a` to `d`, at least one.
 fn names_of(mask: u8) -> Vec<ResourceName> {
     // Two of three claims name one resource, and a is asked for most.
-    let mask = match mask % 3 {
-        0 => mask,
-        1 => 1,
-        _ => 1 << (mask % 4),
-    };
+    match mask % 3 {
+        0 => names_of_mask(1 | (mask / 3)),
+        1 => names_of_mask(1),
+        _ => names_of_mask(1 << (mask / 3 % 4)),
+    }
+}
+
+fn names_of_mask(mask: u8) -> Vec<ResourceName> {
     let names = ["a", "b", "c", "d"].iter().enumerate().filter(|(n, _)| mask & (1 << n) != 0);
     names.map(|(_, name)| ResourceName::new(name).expect("a good name")).collect()
+}
+
+/// Sets are exclusive; half of the rest is in one of the other modes.
+fn mode_of(n: u8, names: &[ResourceName]) -> Mode {
+    match n % 8 {
+        _ if names.len() > 1 => Mode::Exclusive,
+        0..=2 => Mode::Exclusive,
+        3 | 4 => Mode::Shared,
+        5 | 6 => Mode::Slots { of: 2 },
+        _ => Mode::Slots { of: 3 },
+    }
+}
+
+/// Half of the claims are plain.
+fn terms_of(n: u8) -> Terms {
+    let n = n / 8;
+    let strict = Handoff::Strict { barrier: Millis(1 + u64::from(n)) };
+    Terms {
+        lock_delay: Millis(if n.is_multiple_of(3) { 700 } else { 0 }),
+        handoff: if n % 4 == 1 { strict } else { Handoff::Plain },
+        value: Value::new(&[b'v'; 1][..usize::from(n % 8 == 6)]).expect("a short value"),
+    }
+}
+
+/// Some tokens, and one of nobody.
+fn some_of(tokens: &[Token], which: &[u8]) -> Vec<Token> {
+    let some = which.iter().filter_map(|n| pick(tokens, usize::from(*n))).copied();
+    some.chain(Token::new(Token::MAX)).collect()
 }
 
 /// A grant of the session, or now and then another's or none.
@@ -363,10 +312,10 @@ fn held(now: &Naive, session: SessionId, which: u8) -> (ResourceName, Token) {
     match pick(&from, usize::from(which)) {
         // Now and then a name that need not be the grant's.
         Some(grant) if which.is_multiple_of(7) => {
-            (names_of(1 << (which % 4)).remove(0), grant.token)
+            (names_of_mask(1 << (which % 4)).remove(0), grant.token)
         }
         Some(grant) => (grant.names[usize::from(which) % grant.names.len()].clone(), grant.token),
-        None => (names_of(1 << (which % 4)).remove(0), Token::new(1).expect("a good token")),
+        None => (names_of_mask(1 << (which % 4)).remove(0), Token::new(1).expect("a good token")),
     }
 }
 

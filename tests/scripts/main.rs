@@ -14,19 +14,30 @@
 //! | `close a`, `ttl a 20s` | |
 //! | `seen a b`, `expire a b seen=3` | what the leader says of sessions |
 //! | `acquire a x y wait=30s` | a claim on all these names; without `wait` it is a try |
+//! | `acquire a x shared`, `acquire a x slots=3` | in another mode |
+//! | `… delay=5s strict=30s value=here` | its lock delay, its barrier, its value |
+//! | `confirm a x#1`, `value a x#1 there` | what its holder does with a grant |
 //! | `cancel a 3`, `release a x#1` | by request id; by name and token |
+//! | `revoke x#1`, `freeze x`, `thaw x#4`, `resize x 2`, `ask x#1 within=5s` | an administrator |
 //! | `expire-waits a/3 b/1` | by session and request id |
+//! | `expire-barriers 1 2`, `end-closures 1 2` | by token |
+//! | `settle` | what the leader proposes for grants that were left over |
 //! | `blank` | an entry without a command |
 //!
 //! Requests take the session's next id; `id=`, `oldest=` (1 if not said),
-//! `answered=2,4`, `owner=b` and `session=77` say otherwise. No entries are: `term 2`
+//! `answered=2,4`, `owner=b` and `session=77` say otherwise; an administrator is called
+//! ops and gives no reason but for `by=` and `why=`. No entries are: `term 2`
 //! for those that follow, `restart` from the stored rows, `show facts`,
-//! `show requests a`, `show all`, and `repeat 100 …`, which tells only the last.
+//! `show requests a`, `show all`, and `repeat 100 …`, which tells only the last; `%` in
+//! it is the number of the time.
 
 #[path = "../checked/mod.rs"]
 mod checked;
+mod commands;
 mod diff;
+mod happened;
 mod names;
+mod outcomes;
 mod parse;
 mod stage;
 mod story;

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use ringfence::locks::{Millis, RequestId, ResourceName, Token, Wait};
+use ringfence::locks::{
+    BARRIER_DEFAULT, Claim, Handoff, Millis, Mode, Note, RequestId, ResourceName, Terms, Token,
+    Value, Wait,
+};
 
 /// A line, word by word. What nobody asked for is an error at the end.
 pub struct Line<'a> {
@@ -58,9 +61,44 @@ impl<'a> Line<'a> {
         if let Some(deadline) = self.option("wait", millis)? {
             return Ok(Wait::UpTo(deadline));
         }
-        let waits = self.words.contains(&"wait");
-        self.words.retain(|word| *word != "wait");
-        Ok(if waits { Wait::UpTo(Millis(60_000)) } else { Wait::Try })
+        Ok(if self.has("wait") { Wait::UpTo(Millis(60_000)) } else { Wait::Try })
+    }
+
+    /// What is asked for: all words that are left are names.
+    pub fn claim(&mut self) -> Result<Claim, String> {
+        let mut mode = Mode::Exclusive;
+        if self.has("shared") {
+            mode = Mode::Shared;
+        }
+        if let Some(of) = self.option("slots", number)? {
+            mode = Mode::Slots { of };
+        }
+        let mut handoff = Handoff::Plain;
+        if self.has("strict") {
+            handoff = Handoff::Strict { barrier: BARRIER_DEFAULT };
+        }
+        if let Some(barrier) = self.option("strict", millis)? {
+            handoff = Handoff::Strict { barrier };
+        }
+        let lock_delay = self.option("delay", millis)?.unwrap_or_default();
+        let value = self.option("value", value)?.unwrap_or_default();
+        let names = self.rest().into_iter().map(resource).collect::<Result<Vec<_>, _>>()?;
+        let terms = Terms { lock_delay, handoff, value };
+        Claim::new(names, mode, terms).map_err(|e| e.to_string())
+    }
+
+    /// Who administers, and why.
+    pub fn note(&mut self) -> Result<Note, String> {
+        let actor = self.option("by", Ok)?.unwrap_or("ops");
+        let reason = self.option("why", Ok)?.unwrap_or("");
+        Note::new(actor, reason).map_err(|e| e.to_string())
+    }
+
+    /// Whether this word stands there; it is taken out.
+    fn has(&mut self, word: &str) -> bool {
+        let before = self.words.len();
+        self.words.retain(|other| *other != word);
+        self.words.len() < before
     }
 
     /// Nothing is left over.
@@ -94,6 +132,14 @@ pub fn requests(text: &str) -> Result<Vec<RequestId>, String> {
     text.split(',').map(request).collect()
 }
 
+pub fn token(text: &str) -> Result<Token, String> {
+    Token::new(number(text)?).map_err(|e| e.to_string())
+}
+
+pub fn value(text: &str) -> Result<Value, String> {
+    Value::new(text.as_bytes()).map_err(|e| e.to_string())
+}
+
 pub fn resource(text: &str) -> Result<ResourceName, String> {
     ResourceName::new(text).map_err(|e| e.to_string())
 }
@@ -101,5 +147,5 @@ pub fn resource(text: &str) -> Result<ResourceName, String> {
 /// `printer#7`: a resource and a token.
 pub fn held(text: &str) -> Result<(ResourceName, Token), String> {
     let (name, token) = text.split_once('#').ok_or_else(|| format!("not NAME#TOKEN: {text}"))?;
-    Ok((resource(name)?, Token::new(number(token)?).map_err(|e| e.to_string())?))
+    Ok((resource(name)?, self::token(token)?))
 }

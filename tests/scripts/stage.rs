@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use ringfence::locks::{
-    Bootstrap, Claim, ClusterId, Command, Done, Header, Limits, Millis, Mode, Overdue, RequestId,
-    SessionId, Switches, Term, WaitId,
+    Bootstrap, ClusterId, Command, Done, Header, Limits, Millis, Overdue, RequestId, SessionId,
+    Switches, Term, WaitId,
 };
 
 use crate::checked::Checked;
+use crate::commands;
 use crate::names::Names;
 use crate::parse::{self, Line};
 use crate::words;
@@ -73,8 +74,8 @@ impl Stage {
         let times = line.word("how often")?;
         let again = text.split_once(times).map_or("", |(_, command)| command).trim();
         let mut last = Vec::new();
-        for _ in 0..parse::number::<u32>(times)? {
-            last = self.perform_unchecked(again)?;
+        for time in 1..=parse::number::<u32>(times)? {
+            last = self.perform_unchecked(&again.replace('%', &time.to_string()))?;
         }
         Ok(last)
     }
@@ -129,8 +130,8 @@ impl Stage {
                 let (owner, session) = (Self::owner(line, who)?, self.session(line, who)?);
                 Ok((who.to_owned(), Some(Command::CloseSession { owner, session })))
             }
-            "ttl" | "acquire" | "cancel" | "release" => self.request(line),
-            verb => Err(format!("no such command: {verb}")),
+            "ttl" | "acquire" | "cancel" | "confirm" | "value" | "release" => self.request(line),
+            _ => Ok((String::new(), Some(commands::without_session(line)?))),
         }
     }
 
@@ -138,24 +139,7 @@ impl Stage {
         let who = line.word("a session")?.to_owned();
         let header = self.header(line, &who)?;
         let told_as = format!("{who}/{}", header.id);
-        let command = match line.verb {
-            "ttl" => Command::SetTtl { header, ttl: parse::millis(line.word("a time")?)? },
-            "acquire" => {
-                let wait = line.wait()?;
-                let names = line.rest().into_iter().map(parse::resource);
-                let mut names = names.collect::<Result<Vec<_>, _>>()?;
-                names.sort();
-                Command::Acquire { header, claim: Claim { names, mode: Mode::Exclusive }, wait }
-            }
-            "cancel" => {
-                Command::Cancel { header, target: parse::request(line.word("a request id")?)? }
-            }
-            verb => {
-                assert_eq!(verb, "release", "`entry` sends four verbs here");
-                let (resource, token) = parse::held(line.word("NAME#TOKEN")?)?;
-                Command::Release { header, resource, token }
-            }
-        };
+        let command = commands::of_session(line, header)?;
         Ok((told_as, Some(command)))
     }
 

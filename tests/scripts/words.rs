@@ -1,13 +1,15 @@
-//! What came out, in words.
+//! What came out, in words: entries and the whole table.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringfence::locks::{
-    Done, Effects, EndCause, Fact, GrantEndCause, Happened, LeaveCause, Limit, LockTable, Millis,
-    Outcome, Refusal, ResourceName, Row, RowKey, SessionId, WaitId,
+    Effects, Event, GrantRow, Happened, LockTable, Millis, Mode, Phase, ResourceName, ResourceView,
+    Row, RowKey, SessionId, WaitId, WaitRow,
 };
 
+use crate::happened::{fact, happened, is_told};
 use crate::names::Names;
+use crate::outcomes::outcome;
 
 /// One entry: its outcome, beside it the resources that it touched, and below what
 /// else happened.
@@ -19,7 +21,7 @@ pub fn entry(
     with_facts: bool,
 ) -> Vec<String> {
     let at = table.position();
-    let told = outcome(&effects.outcome);
+    let told = outcome(names, &effects.outcome);
     let mut first = format!("@{} {who}{}{told}", at.index, if who.is_empty() { "" } else { " " });
     let touched = effects.events.iter().flat_map(|event| touched(&event.what));
     let touched: BTreeSet<_> = touched.cloned().collect();
@@ -29,9 +31,28 @@ pub fn entry(
     }
     let mut lines = vec![first];
     let others = effects.events.iter().filter(|event| !is_told(&effects.outcome, &event.what));
-    lines.extend(others.map(|event| format!("   {}", happened(names, &event.what))));
+    let told = |event: &Event| format!("   {}", happened(names, &event.what));
+    lines.extend(in_short(others.collect(), "   ", told));
     if with_facts {
-        lines.extend(effects.facts.iter().map(|told| format!("   ! {}", fact(names, told))));
+        let told = |told| format!("   ! {}", fact(names, told));
+        lines.extend(in_short(effects.facts.iter().collect(), "   ! ", told));
+    }
+    lines
+}
+
+/// Each as `told`, but of many only the first two and the last.
+fn in_short<T>(all: Vec<T>, indent: &str, told: impl Fn(T) -> String) -> Vec<String> {
+    const TOLD_MAX: usize = 20;
+    let count = all.len();
+    let many = count > TOLD_MAX;
+    let mut lines = Vec::new();
+    for (n, one) in all.into_iter().enumerate() {
+        if many && n == 2 {
+            lines.push(format!("{indent}... {} more", count - 3));
+        }
+        if !many || n < 2 || n + 1 == count {
+            lines.push(told(one));
+        }
     }
     lines
 }
@@ -64,7 +85,7 @@ pub fn requests(names: &Names, session: SessionId, rows: &BTreeMap<RowKey, Row>)
                 lines.push(format!("{name} floor {}, answered{finished}", row.floor));
             }
             Row::Outcome(row) if row.session == session => {
-                let told = outcome(&row.outcome);
+                let told = outcome(names, &row.outcome);
                 lines.push(format!("{name}/{} {told}", row.request));
             }
             Row::Wait(row) if row.wait.session == session => {
@@ -72,133 +93,67 @@ pub fn requests(names: &Names, session: SessionId, rows: &BTreeMap<RowKey, Row>)
             }
             Row::Meta(_) | Row::Session(_) | Row::Grant(_) => {}
             Row::Window(_) | Row::Outcome(_) | Row::Wait(_) => {}
+            Row::Closure(_) | Row::Frozen(_) | Row::Resized(_) => {}
         }
     }
     if lines.is_empty() { vec![format!("{name} keeps nothing")] } else { lines }
 }
 
-fn outcome(outcome: &Outcome) -> String {
-    match outcome {
-        Ok(done) => self::done(done),
-        Err(refusal) => format!("refused {}", self::refusal(refusal)),
-    }
-}
-
-fn done(done: &Done) -> String {
-    match done {
-        Done::Nothing => "ok".into(),
-        Done::Opened { ttl, created: true, .. } => format!("opened ttl={}", time(*ttl)),
-        Done::Opened { ttl, created: false, .. } => format!("is open ttl={}", time(*ttl)),
-        Done::Closed => "closed".into(),
-        Done::TtlSet { ttl } => format!("set ttl={}", time(*ttl)),
-        Done::Granted { token } => format!("granted token={token}"),
-        Done::Queued { ahead } => format!("queued behind {ahead}"),
-        Done::Released { at } => format!("released at {at}"),
-        Done::CancelledTarget => "cancelled".into(),
-    }
-}
-
-/// By the names of section 11 of the contract.
-fn refusal(refusal: &Refusal) -> String {
-    match refusal {
-        Refusal::SessionExpired => "SESSION_EXPIRED".into(),
-        Refusal::SessionUnknown => "SESSION_UNKNOWN".into(),
-        Refusal::NotBootstrapped => "NOT_BOOTSTRAPPED".into(),
-        Refusal::StaleRequest => "STALE_REQUEST".into(),
-        Refusal::WindowFull => "WINDOW_FULL".into(),
-        Refusal::RequestChanged => "INVALID_ARGUMENT request_id".into(),
-        Refusal::Busy { holder: Some(token), waiting } => {
-            format!("BUSY token={token} waiting={waiting}")
-        }
-        Refusal::Busy { holder: None, waiting } => format!("BUSY waiting={waiting}"),
-        Refusal::AlreadyHeld { resource, token, mode } => {
-            format!("ALREADY_HELD {resource}#{token} {mode:?}")
-        }
-        Refusal::AlreadyWaiting { resource, request } => {
-            format!("ALREADY_WAITING {resource} id={request}")
-        }
-        Refusal::GrantEnded { token } => format!("GRANT_ENDED token={token}"),
-        Refusal::Cancelled => "CANCELLED".into(),
-        Refusal::WaitTimeout => "WAIT_TIMEOUT".into(),
-        Refusal::NotHeld => "NOT_HELD".into(),
-        Refusal::QueueFull { max } => format!("QUEUE_FULL max={max}"),
-        Refusal::LimitReached { limit, max } => {
-            let limit = match limit {
-                Limit::Sessions => "sessions",
-                Limit::PlacesPerSession => "places",
-                Limit::Tokens => "tokens",
-            };
-            format!("LIMIT_REACHED {limit} max={max}")
-        }
-        Refusal::TtlOutOfBounds { min, max } => {
-            format!("INVALID_ARGUMENT ttl {} to {}", time(*min), time(*max))
-        }
-    }
-}
-
-/// Whether the outcome has told this already.
-fn is_told(outcome: &Outcome, what: &Happened) -> bool {
-    match (outcome, what) {
-        (Ok(Done::Opened { session: told, .. }), Happened::Opened { session }) => told == session,
-        (Ok(Done::Granted { token: told }), Happened::Granted { token, .. }) => told == token,
-        (Ok(Done::Queued { .. }), Happened::Queued { .. })
-        | (Ok(Done::Closed), Happened::Ended { .. }) => true,
-        (Ok(Done::Released { at: _ }), Happened::GrantEnded { cause, .. }) => {
-            *cause == GrantEndCause::Released
-        }
-        _ => false,
-    }
-}
-
-fn happened(names: &Names, what: &Happened) -> String {
-    match what {
-        Happened::Opened { session } => format!("{} opened", names.of(*session)),
-        Happened::Ended { session, cause } => format!("{} {}", names.of(*session), ended(*cause)),
-        Happened::Queued { wait: id, .. } => format!("{} queued", wait(names, *id)),
-        Happened::Granted { wait: id, token, .. } => {
-            format!("{} granted token={token}", wait(names, *id))
-        }
-        Happened::GrantEnded { wait: id, token, cause, .. } => {
-            let cause = match cause {
-                GrantEndCause::Released => "released",
-                GrantEndCause::Session(cause) => ended(*cause),
-            };
-            format!("{} ended token={token}: {cause}", wait(names, *id))
-        }
-        Happened::LeftQueue { wait: id, cause, .. } => {
-            let cause = match cause {
-                LeaveCause::Cancelled => "cancelled",
-                LeaveCause::TimedOut => "timed out",
-                LeaveCause::Session(cause) => ended(*cause),
-            };
-            format!("{} left the queue: {cause}", wait(names, *id))
-        }
-    }
-}
-
-fn fact(names: &Names, fact: &Fact) -> String {
-    match fact {
-        Fact::TermBegan { term, previous } => format!("term {term} began after {previous}"),
-        Fact::Seen { session, ttl, term, index } => {
-            format!("{} seen in term {term} at {index} ttl={}", names.of(*session), time(*ttl))
-        }
-        Fact::Ended { session } => format!("{} ended", names.of(*session)),
-        Fact::WaitBegan { wait: id, deadline } => {
-            format!("{} waits up to {}", wait(names, *id), time(*deadline))
-        }
-        Fact::WaitEnded { wait: id } => format!("{} waits no more", wait(names, *id)),
-    }
-}
-
-/// `printer: a#1 < b < c`: who holds it under which token, and who waits, in order.
+/// `printer: a#1 < b < c`: who holds it under which token, and who waits, in order; then
+/// what else is known of it.
 fn queue(names: &Names, table: &LockTable, name: &ResourceName) -> String {
     let Some(resource) = table.resource(name) else { return format!("{name}: free") };
-    let holders = resource.holders();
-    let holders: Vec<_> =
-        holders.map(|g| format!("{}#{}", names.of(g.wait.session), g.token)).collect();
+    let holders = in_short(resource.holders().collect(), "", |g| holder(names, g));
     let holders = if holders.is_empty() { "free".into() } else { holders.join("+") };
-    let waiters = resource.waiters().map(|w| format!(" < {}", names.of(w.wait.session)));
-    format!("{name}: {holders}{}", waiters.collect::<String>())
+    let waiters = |w| format!(" < {}", waiter(names, w));
+    let waiters = in_short(resource.waiters().collect(), " < ", waiters).concat();
+    format!("{name}: {holders}{waiters}{}", marks(&resource))
+}
+
+/// `a#1`, and in brackets what is not plain: `a#7(slot 0, floor 5, barrier 30s)`.
+fn holder(names: &Names, grant: &GrantRow) -> String {
+    let mut more = Vec::new();
+    if grant.mode == Mode::Shared {
+        more.push("shared".to_owned());
+    }
+    more.extend(grant.slot.map(|slot| format!("slot {slot}")));
+    if grant.floor != grant.token {
+        more.push(format!("floor {}", grant.floor));
+    }
+    if let Phase::Barrier { deadline } = grant.phase {
+        more.push(format!("barrier {}", time(deadline)));
+    }
+    if !grant.value.as_bytes().is_empty() {
+        more.push(format!("value {:?}", grant.value));
+    }
+    if let Some(asked) = &grant.asked {
+        more.push(format!("asked by {} within {}", asked.note.actor, time(asked.within)));
+    }
+    let more = if more.is_empty() { String::new() } else { format!("({})", more.join(", ")) };
+    format!("{}#{}{more}", names.of(grant.wait.session), grant.token)
+}
+
+fn waiter(names: &Names, wait: &WaitRow) -> String {
+    let mode = match wait.mode {
+        Mode::Exclusive => String::new(),
+        Mode::Shared | Mode::Slots { .. } => format!("({})", wait.mode),
+    };
+    format!("{}{mode}", names.of(wait.wait.session))
+}
+
+fn marks(resource: &ResourceView<'_>) -> String {
+    let mut marks = String::new();
+    if let Some(frozen) = resource.frozen() {
+        marks.push_str(&format!(" | frozen#{}", frozen.token));
+    }
+    for closure in resource.closures() {
+        let slot = closure.slot.map(|slot| format!(" slot {slot}")).unwrap_or_default();
+        marks.push_str(&format!(" | closed#{}{slot} {}", closure.token, time(closure.delay)));
+    }
+    if let (Some(resized), Some(slots)) = (resource.resized(), resource.slots()) {
+        marks.push_str(&format!(" | {slots} slots#{}", resized.token));
+    }
+    marks
 }
 
 fn touched(what: &Happened) -> &[ResourceName] {
@@ -206,23 +161,23 @@ fn touched(what: &Happened) -> &[ResourceName] {
         Happened::Opened { .. } | Happened::Ended { .. } => &[],
         Happened::Queued { names, .. }
         | Happened::Granted { names, .. }
+        | Happened::Activated { names, .. }
+        | Happened::ValueChanged { names, .. }
+        | Happened::Asked { names, .. }
         | Happened::GrantEnded { names, .. }
+        | Happened::Reopened { names, .. }
         | Happened::LeftQueue { names, .. } => names,
+        Happened::Frozen { name, .. }
+        | Happened::Thawed { name, .. }
+        | Happened::Resized { name, .. } => std::slice::from_ref(name),
     }
 }
 
-fn wait(names: &Names, wait: WaitId) -> String {
+pub fn wait(names: &Names, wait: WaitId) -> String {
     format!("{}/{}", names.of(wait.session), wait.request)
 }
 
-const fn ended(cause: EndCause) -> &'static str {
-    match cause {
-        EndCause::Closed => "closed",
-        EndCause::Expired => "expired",
-    }
-}
-
-fn time(length: Millis) -> String {
+pub fn time(length: Millis) -> String {
     match length.0 {
         ms if ms > 0 && ms % 3_600_000 == 0 => format!("{}h", ms / 3_600_000),
         ms if ms % 1_000 == 0 => format!("{}s", ms / 1_000),

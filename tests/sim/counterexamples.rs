@@ -95,6 +95,36 @@ fn counterexample_10_a_retry_is_told_of_a_grant_that_has_ended() {
 }
 
 #[test]
+fn counterexample_11_an_exclusive_owner_wakes_after_a_slot_holder_wrote() {
+    let setup = without(Rule::FloorOfModeChange);
+    finds("11", setup, &["former holder, exclusive before slots"], 4_000);
+}
+
+#[test]
+fn counterexample_12_the_old_holder_of_slot_2_writes_when_there_are_two_slots() {
+    let setup = without(Rule::FloorOfModeChange);
+    finds("12", setup, &["wrote as one of another number of slots"], 4_000);
+}
+
+#[test]
+fn counterexample_13_a_revoke_of_one_of_two_shuts_out_the_other() {
+    let setup = without(Rule::RevokeFloorSpares);
+    finds("13", setup, &["[I8] live token"], 2_000);
+}
+
+#[test]
+fn counterexample_14_a_wait_that_would_never_be_granted() {
+    let setup = without(Rule::WaitIsChecked);
+    finds("14", setup, &["would never be granted, and yet it waits"], 1_000);
+}
+
+#[test]
+fn counterexample_15_a_check_that_does_not_lock_the_mark() {
+    let setup = shell_without(ShellRule::CheckLocksMark);
+    finds("15", setup, &["after the strict acquire of"], 4_000);
+}
+
+#[test]
 fn counterexample_16_no_quorum_for_longer_than_a_ttl() {
     finds(
         "16",
@@ -139,6 +169,61 @@ fn a_waiter_outlives_its_session() {
         &["waits though its session has ended"],
         1_000,
     );
+}
+
+#[test]
+fn who_does_not_wait_overtakes() {
+    finds("queue", without(Rule::QueueIsFifo), &["[I4]"], 100);
+}
+
+#[test]
+fn there_are_more_holders_than_slots() {
+    finds("slots", without(Rule::SlotsAreCounted), &["is beyond the"], 1_000);
+}
+
+#[test]
+fn an_unconfirmed_grant_keeps_nobody_out() {
+    finds("barrier blocks", without(Rule::BarrierBlocks), &["[I3]"], 1_000);
+}
+
+#[test]
+fn a_strict_grant_is_active_at_once() {
+    let says = ["before anybody has confirmed it"];
+    finds("barrier first", without(Rule::BarrierFirst), &says, 100);
+}
+
+#[test]
+fn an_unconfirmed_grant_goes_on_for_ever() {
+    finds("unconfirmed", without(Rule::UnconfirmedEnds), &["the barrier of"], 1_000);
+}
+
+#[test]
+fn a_strict_acquire_returns_before_its_destinations_have_raised() {
+    let setup = shell_without(ShellRule::RaisesBeforeConfirm);
+    finds("raises", setup, &["is confirmed and not raised"], 100);
+}
+
+#[test]
+fn a_lock_delay_closes_nothing() {
+    let setup = without(Rule::DelayCloses);
+    finds("delay", setup, &["within the lock delay of"], 1_000);
+}
+
+#[test]
+fn a_frozen_resource_is_granted() {
+    finds("freeze", without(Rule::FreezeCloses), &["is frozen by"], 1_000);
+}
+
+#[test]
+fn a_holder_shuts_out_those_beside_it() {
+    let setup = without(Rule::FloorIsLowestHolder);
+    finds("floor", setup, &["and shuts out live"], 1_000);
+}
+
+#[test]
+fn a_revoke_by_a_stale_token_hits_the_present_holder() {
+    let setup = without(Rule::RevokeNamesToken);
+    finds("revoke", setup, &["[I5] Some(Revoke"], 1_000);
 }
 
 #[test]
@@ -195,7 +280,25 @@ fn a_restart_finds_all_rows() {
 
 #[test]
 fn a_destination_that_checks_nothing() {
-    finds("destination", shell_without(ShellRule::DestinationRefuses), &["[I8]"], 100);
+    let setup = shell_without(ShellRule::DestinationRefuses);
+    finds("destination", setup, &["wrote as a former holder"], 100);
+}
+
+#[test]
+fn a_destination_without_marks_for_slots() {
+    let setup = shell_without(ShellRule::SlotsAreMarked);
+    finds("slot marks", setup, &["wrote as the former holder of slot"], 1_000);
+}
+
+#[test]
+fn a_check_of_a_token_needs_a_round() {
+    let setup = shell_without(ShellRule::RoundsAreConfirmed);
+    finds("check", setup, &["is told current", "is told not current"], 2_000);
+}
+
+#[test]
+fn a_renewal_does_not_tell_that_a_grant_is_gone() {
+    finds("changes", without(Rule::ChangesAreTold), &["is not told that"], 100);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use ringfence::locks::Switches;
 
+use crate::properties::books::PLACES;
 use crate::rng::Rng;
 use crate::time::{MS, Micros};
 
@@ -13,6 +14,8 @@ pub struct Setup {
     /// A rule of the leader's shell or of the surroundings that is switched off.
     pub off: Option<ShellRule>,
     pub weather: Weather,
+    /// `Rule::EntriesAreLarge` is switched off: grants are left for later entries.
+    pub small_entries: bool,
 }
 
 impl Setup {
@@ -43,6 +46,12 @@ pub enum ShellRule {
     CountsFromFirstSending,
     /// A client counts the lower ttl while a change is not settled.
     CountsLowerTtl,
+    /// A client raises its fence at every destination before it confirms.
+    RaisesBeforeConfirm,
+    /// A destination's transaction holds the mark's lock from its check to its commit.
+    CheckLocksMark,
+    /// A destination keeps a mark for each slot.
+    SlotsAreMarked,
 }
 
 /// How bad the network is.
@@ -81,7 +90,32 @@ pub struct Profile {
     /// Of so many timers one finds its lead laid down and taken up again.
     pub laid_down: u64,
     pub faults: u64,
+    /// How often clients ask for each mode.
+    pub mix: Mix,
+    /// The number of slots that the users of each resource agree on.
+    pub slots: [u32; PLACES],
+    /// Whether somebody revokes, freezes and the like.
+    pub administered: bool,
+    /// Whether all clients stop at the end.
+    pub all_stop: bool,
 }
+
+/// So many in a hundred; the rest is exclusive.
+#[derive(Clone, Copy)]
+pub struct Mix {
+    pub shared: u64,
+    pub slots: u64,
+    pub sets: u64,
+}
+
+const MIXES: [Mix; 6] = [
+    Mix { shared: 0, slots: 0, sets: 0 },
+    Mix { shared: 30, slots: 30, sets: 10 },
+    Mix { shared: 60, slots: 10, sets: 10 },
+    Mix { shared: 10, slots: 70, sets: 5 },
+    Mix { shared: 0, slots: 60, sets: 0 },
+    Mix { shared: 10, slots: 10, sets: 50 },
+];
 
 /// When faults end and everything heals.
 pub const QUIET: Micros = 6000 * MS;
@@ -93,8 +127,8 @@ impl Profile {
         let calm = rng.permille(150);
         let mut drawn = Self {
             nodes: *rng.pick(&[1, 3, 3, 3, 3, 5]),
-            clients: 4,
-            resources: 2,
+            clients: *rng.pick(&[4, 4, 5, 6]),
+            resources: *rng.pick(&[2, 2, 3]),
             slow: rng.range(0, 25),
             slowest: rng.range(100, 1000) * MS,
             latest_apply: rng.range(0, 1200) * MS,
@@ -103,6 +137,10 @@ impl Profile {
             queued: rng.range(0, 15),
             laid_down: 211,
             faults: if calm { 1 } else { rng.range(2, 10) },
+            mix: *rng.pick(&MIXES),
+            slots: std::array::from_fn(|_| rng.range(1, 3) as u32),
+            administered: rng.permille(600),
+            all_stop: rng.permille(400),
         };
         match weather {
             Weather::Mixed => {}

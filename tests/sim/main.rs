@@ -17,6 +17,7 @@
     reason = "all properties are asked in the same way, whatever one needs of it"
 )]
 
+mod administrator;
 mod campaign;
 mod client;
 mod counterexamples;
@@ -35,13 +36,16 @@ mod shell;
 mod simulation;
 mod time;
 mod trace;
+mod waiting;
 mod world;
 
 use std::env;
 use std::time::Instant;
 
 use campaign::{campaign, report};
+use counts::Count;
 use faults::{Setup, Weather};
+use ringfence::locks::{Rule, Switches};
 use simulation::run;
 
 /// How many seeds `make test` runs.
@@ -92,6 +96,19 @@ fn the_contract_as_written_holds_in_bad_weather() {
             panic!("{}", report(failure, setup));
         }
     }
+}
+
+#[test]
+fn the_contract_as_written_holds_when_grants_are_left_for_later_entries() {
+    let rules = Switches::without(Rule::EntriesAreLarge);
+    let setup = Setup { rules, small_entries: true, ..Setup::default() };
+    let seeds = number("SIM_SEEDS").unwrap_or(SEEDS) / 10;
+    let done = campaign(seeds, setup);
+    if let Some(failure) = &done.failure {
+        panic!("{}", report(failure, setup));
+    }
+    let settles = done.counts.of(Count::Settles);
+    assert!(settles * 1000 >= 10 * seeds, "only {settles} entries were made for what was left");
 }
 
 #[test]

@@ -2,7 +2,10 @@
 
 use std::rc::Rc;
 
-use ringfence::locks::{Command, Millis, Outcome, OwnerId, RequestId, Row, SessionId};
+use ringfence::locks::{
+    Command, GrantRow, Millis, Outcome, OwnerId, RequestId, ResourceName, Revision, Row, SessionId,
+    Token,
+};
 
 use crate::log::LogEntry;
 use crate::time::Micros;
@@ -71,13 +74,22 @@ pub enum Tag {
     Renew(SessionId, u64),
     Close(SessionId),
     Op(SessionId, RequestId),
+    Check(u64),
+    /// Of the administrator.
+    Administer(u64),
 }
 
+#[derive(Clone)]
 pub enum Ask {
     /// A plain renewal: it carries no ttl.
     Renew {
         owner: OwnerId,
         session: SessionId,
+    },
+    /// Whether that grant is live and active now.
+    CheckToken {
+        resource: ResourceName,
+        token: Token,
     },
     Command(Command),
 }
@@ -91,13 +103,28 @@ pub struct Reply {
     pub answer: Answer,
 }
 
+/// A session's grants, and which of them somebody has asked for.
+#[derive(Debug)]
+pub struct Read {
+    /// The entry that it speaks of.
+    pub at: u64,
+    /// The last change to the session's grants and waits.
+    pub changed_at: Revision,
+    pub grants: Vec<(Token, bool)>,
+}
+
 #[derive(Clone, Debug)]
 pub enum Answer {
     /// Not appended here; perhaps there.
     NotLeader(Option<usize>),
     /// Appended or not, effective or not: nobody knows.
     Unknown,
-    Renewed(Millis),
+    /// With what the client reads when it sees that its grants have changed.
+    Renewed(Millis, Rc<Read>),
+    /// With all that fences need.
+    Granted(Rc<GrantRow>),
+    /// To a check of a token.
+    Current(bool),
     /// By the rules: from the log, or after a confirmed round.
     Outcome(Outcome),
 }

@@ -161,17 +161,23 @@ impl Node {
         match &request.ask {
             Ask::Renew { session, .. } => {
                 world.properties.arrived(*session, world.now);
-                let now = self.clock.at(world.now);
-                self.shell.renewal(Rc::clone(request), *session, &self.table, now);
-                self.drain(world);
-                if self.shell.round().is_none() && self.shell.wants_round() {
-                    self.begin_round(world);
-                }
+                self.for_a_round(world, request, *session);
             }
+            Ask::CheckToken { .. } => self.for_a_round(world, request, SessionId(0)),
             Ask::Command(command) => {
                 let purpose = Purpose::Answer(Rc::clone(request));
                 self.propose(world, command.clone(), purpose);
             }
+        }
+    }
+
+    /// What needs a round waits for the next one.
+    fn for_a_round(&mut self, world: &mut World, request: &Rc<Request>, session: SessionId) {
+        let now = self.clock.at(world.now);
+        self.shell.renewal(Rc::clone(request), session, &self.table, now);
+        self.drain(world);
+        if self.shell.round().is_none() && self.shell.wants_round() {
+            self.begin_round(world);
         }
     }
 
@@ -180,12 +186,7 @@ impl Node {
         let leader = self.hint.filter(|hint| *hint != self.id);
         match leader {
             Some(to) if !request.forwarded && world.rng.permille(500) => {
-                let ask = match &request.ask {
-                    Ask::Renew { owner, session } => {
-                        Ask::Renew { owner: *owner, session: *session }
-                    }
-                    Ask::Command(command) => Ask::Command(command.clone()),
-                };
+                let ask = request.ask.clone();
                 let (client, tag, first_sent) = (request.client, request.tag, request.first_sent);
                 let request = Rc::new(Request { client, tag, ask, first_sent, forwarded: true });
                 world.send(self.id, to, Message::Request(request));
@@ -311,8 +312,8 @@ impl Node {
                 Fact::Seen { session, .. } if leads => world.properties.arrived(session, world.now),
                 Fact::Seen { .. }
                 | Fact::Ended { .. }
-                | Fact::WaitBegan { .. }
-                | Fact::WaitEnded { .. } => {}
+                | Fact::TimerBegan { .. }
+                | Fact::TimerEnded { .. } => {}
             }
         }
     }

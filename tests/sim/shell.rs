@@ -6,24 +6,23 @@
 //! Then, in this order: stalls move the deadlines, the renewals of the round are
 //! answered, and whoever's time is up is marked.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
 use ringfence::leases::{Leases, Moment, Renewal};
-use ringfence::locks::{
-    Command, Effects, Happened, LockTable, Outcome, Refusal, SessionId, Term, WaitId,
-};
+use ringfence::locks::{Command, Effects, LockTable, Phase, Refusal, SessionId, SessionView, Term};
 
 use crate::faults::{Setup, ShellRule};
-use crate::network::{Answer, Ask, Request};
+use crate::network::{Answer, Ask, Read, Request};
 use crate::orders::{Arrived, How, Order, Purpose};
+use crate::waiting::{Calls, ends_of};
 
 /// A gap between rounds that is no stall: three heartbeats.
 pub const USUAL: Duration = Duration::from_millis(150);
 /// After how long without an outcome the leader's own entries are proposed again.
 const RETRY: Duration = Duration::from_millis(250);
-/// How many sessions or waits one entry names.
+/// How many sessions or timers one entry names.
 const BATCH: usize = 2;
 
 /// The leases of a node, and what its leader knows. All but the leases ends with the
@@ -47,9 +46,9 @@ pub struct Shell {
     held: Vec<Arrived>,
     marks: u64,
     expiry_proposed: Option<Moment>,
-    waits_proposed: Option<Moment>,
+    timers_proposed: Option<Moment>,
     /// Calls that wait in a queue.
-    calls: BTreeMap<WaitId, Vec<Rc<Request>>>,
+    calls: Calls,
     pub orders: Vec<Order>,
 }
 
@@ -91,14 +90,14 @@ impl Shell {
         }
         let marking = self.marking.take().into_iter().flat_map(|marking| marking.renewals);
         let unknown = self.unseen.drain(..).chain(self.held.drain(..)).chain(marking);
-        let calls = std::mem::take(&mut self.calls).into_values().flatten();
+        let calls = self.calls.drain();
         for request in unknown.map(|renewal| renewal.request).chain(calls) {
             self.orders.push(Order::Answer(request, Answer::Unknown));
         }
-        (self.expiry_proposed, self.waits_proposed) = (None, None);
+        (self.expiry_proposed, self.timers_proposed) = (None, None);
     }
 
-    /// A renewal arrives at the leader.
+    /// A renewal, or a question that needs a round as one does, arrives at the leader.
     pub fn renewal(
         &mut self,
         request: Rc<Request>,
@@ -184,7 +183,16 @@ impl Shell {
 
     /// Answers a renewal whose round was confirmed in this term.
     fn answer(&mut self, renewal: Arrived, table: &LockTable, term: Term) {
-        let Ask::Renew { owner, session } = renewal.request.ask else { return };
+        let (owner, session) = match &renewal.request.ask {
+            Ask::Renew { owner, session } => (*owner, *session),
+            Ask::CheckToken { resource, token } => {
+                let grant = table.live_grant_on(resource, *token);
+                let current = grant.is_some_and(|grant| grant.phase == Phase::Active);
+                self.orders.push(Order::Answer(renewal.request, Answer::Current(current)));
+                return;
+            }
+            Ask::Command(_) => return,
+        };
         let owned = table.owned_session(owner, session).is_some()
             || !self.setup.holds(ShellRule::RenewalNamesOwner);
         let gone = if session.0 <= table.position().index {
@@ -198,8 +206,10 @@ impl Shell {
         }
         match self.leases.renew(session, renewal.at, term) {
             Renewal::Renewed(ttl) => {
+                let Some(view) = table.session(session) else { return };
+                let read = read_of(&view, table);
                 self.orders.push(Order::Renewed(renewal.clone(), How::OffLog));
-                self.orders.push(Order::Answer(renewal.request, Answer::Renewed(ttl)));
+                self.orders.push(Order::Answer(renewal.request, Answer::Renewed(ttl, read)));
             }
             Renewal::Unseen => self.unseen.push(renewal),
             Renewal::Expiring => {
@@ -276,13 +286,21 @@ impl Shell {
             let command = Command::ExpireSessions { sessions: expiring };
             self.orders.push(Order::Propose(command, Purpose::Own));
         }
-        let retry = self.waits_proposed.is_none_or(long);
-        let mut waits = if retry { self.leases.ending() } else { Vec::new() };
-        waits.extend(self.leases.waits_overdue(now, BATCH));
-        if !waits.is_empty() {
-            self.waits_proposed = Some(now);
-            self.orders.push(Order::Propose(Command::ExpireWaits { waits }, Purpose::Own));
+        self.end_timers(now);
+    }
+
+    /// Proposes the ends of timers that have run out, and again those that had no outcome
+    /// for long.
+    fn end_timers(&mut self, now: Moment) {
+        let retry = self.timers_proposed.is_none_or(|since| now.since(since) >= RETRY);
+        let mut timers = if retry { self.leases.ending() } else { Vec::new() };
+        timers.extend(self.leases.timers_overdue(now, BATCH));
+        if timers.is_empty() {
+            return;
         }
+        self.timers_proposed = Some(now);
+        let orders = ends_of(&timers).map(|command| Order::Propose(command, Purpose::Own));
+        self.orders.extend(orders);
     }
 
     /// An entry was applied here, and the leases have taken it in.
@@ -294,7 +312,10 @@ impl Shell {
         table: &LockTable,
     ) {
         match purpose {
-            Some(Purpose::Answer(request)) => self.settle(request, command, &effects.outcome),
+            Some(Purpose::Answer(request)) => {
+                let told = self.calls.settle(request, command, &effects.outcome, table);
+                self.orders.extend(told);
+            }
             Some(Purpose::Marking(number)) => self.marked(number, table),
             Some(Purpose::Own) | None => {}
         }
@@ -309,18 +330,7 @@ impl Shell {
                 again.into_iter().for_each(|renewal| self.answer(renewal, table, term));
             }
         }
-        self.wake_calls(effects);
-    }
-
-    fn settle(&mut self, request: Rc<Request>, command: Option<&Command>, outcome: &Outcome) {
-        if let (Ok(ringfence::locks::Done::Queued { .. }), Some(Command::Acquire { header, .. })) =
-            (outcome, command)
-        {
-            let wait = WaitId { session: header.session, request: header.id };
-            self.calls.entry(wait).or_default().push(request);
-            return;
-        }
-        self.orders.push(Order::Answer(request, Answer::Outcome(outcome.clone())));
+        self.calls.wake(effects, table, &mut self.orders);
     }
 
     /// The `MarkSeen` for these renewals was applied: those that live are renewed.
@@ -330,34 +340,21 @@ impl Shell {
         };
         for renewal in marking.renewals {
             let answer = match table.session(renewal.session) {
-                Some(view) => Answer::Renewed(view.row.ttl),
+                Some(view) => Answer::Renewed(view.row.ttl, read_of(&view, table)),
                 None => Answer::Outcome(Err(Refusal::SessionExpired)),
             };
-            if matches!(answer, Answer::Renewed(_)) {
+            if matches!(answer, Answer::Renewed(..)) {
                 self.orders.push(Order::Renewed(renewal.clone(), How::Marked));
             }
             self.orders.push(Order::Answer(renewal.request, answer));
         }
     }
+}
 
-    /// Calls that waited in a queue are told how it ended.
-    fn wake_calls(&mut self, effects: &Effects) {
-        for event in &effects.events {
-            let (wait, outcome) = match &event.what {
-                Happened::Granted { wait, token, .. } => {
-                    (wait, Ok(ringfence::locks::Done::Granted { token: *token }))
-                }
-                Happened::LeftQueue { wait, cause, .. } => (wait, Err(cause.refusal())),
-                Happened::Opened { .. }
-                | Happened::Ended { .. }
-                | Happened::Queued { .. }
-                | Happened::GrantEnded { .. } => continue,
-            };
-            for request in self.calls.remove(wait).unwrap_or_default() {
-                self.orders.push(Order::Answer(request, Answer::Outcome(outcome.clone())));
-            }
-        }
-    }
+/// What a renewal's answer lets its client read.
+fn read_of(view: &SessionView<'_>, table: &LockTable) -> Rc<Read> {
+    let grants = view.grants().map(|grant| (grant.token, grant.asked.is_some())).collect();
+    Rc::new(Read { at: table.position().index, changed_at: view.changed_at, grants })
 }
 
 fn bootstrap() -> Command {

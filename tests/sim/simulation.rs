@@ -2,12 +2,13 @@
 
 use std::rc::Rc;
 
+use crate::administrator::Administrator;
 use crate::client::Client;
 use crate::counts::{Count, Counts};
 use crate::faults::{END, Fault, QUIET, Setup, schedule};
 use crate::network::Message;
 use crate::node::Node;
-use crate::properties::Violation;
+use crate::properties::{Violation, progress};
 use crate::tell;
 use crate::time::{MS, Micros};
 use crate::world::{Cut, Event, World};
@@ -32,6 +33,7 @@ struct Simulation {
     world: World,
     nodes: Vec<Node>,
     clients: Vec<Client>,
+    administrator: Administrator,
     /// Whether somebody leads that can commit, and since when this is known.
     served: bool,
     since: Micros,
@@ -51,11 +53,15 @@ impl Simulation {
         for client in &clients {
             world.at((300 + 7 * client.id as u64) * MS, Event::Wake { client: client.id });
         }
+        let administrator = Administrator::new(&world);
+        if world.profile.administered {
+            world.at(500 * MS, Event::Wake { client: administrator.id });
+        }
         let faults = schedule(&world.profile, &mut world.rng);
         for (at, fault) in faults {
             world.at(at, Event::Fault(fault));
         }
-        Self { world, nodes, clients, served: false, since: 0 }
+        Self { world, nodes, clients, administrator, served: false, since: 0 }
     }
 
     fn run(&mut self) {
@@ -106,15 +112,17 @@ impl Simulation {
                 }
                 *node
             }
-            Event::Reply { client, .. } | Event::Wake { client } => {
-                let until = self.clients[*client].paused_until;
+            Event::Reply { client, .. } | Event::Wake { client } | Event::Raised { client, .. } => {
+                let until = self.clients.get(*client).map_or(0, |client| client.paused_until);
                 if until > self.world.now {
                     self.world.at(until, event);
                     return None;
                 }
                 return Some(event);
             }
-            Event::Up { .. } | Event::Write { .. } | Event::Fault(_) => return Some(event),
+            Event::Up { .. } | Event::Write(_) | Event::Raise { .. } | Event::Fault(_) => {
+                return Some(event);
+            }
         };
         let node = &self.nodes[node];
         if !node.up {
@@ -163,24 +171,60 @@ impl Simulation {
                 80 + node as u64
             }
             Event::Reply { client, reply } => {
-                self.clients[client].reply(world, reply);
+                match self.clients.get_mut(client) {
+                    Some(client) => client.reply(world, reply),
+                    None => self.administrator.reply(world, &reply),
+                }
                 96 + client as u64
             }
             Event::Wake { client } => {
-                self.clients[client].wake(world);
+                match self.clients.get_mut(client) {
+                    Some(client) => client.wake(world),
+                    None => self.administrator.wake(world),
+                }
                 112 + client as u64
             }
-            Event::Write { client, session, fence } => {
-                world.write(client, session, &fence);
-                128 + client as u64
+            Event::Write(_) | Event::Raise { .. } | Event::Raised { .. } => {
+                self.at_destination(event)
             }
             Event::Fault(fault) => {
                 self.fault(fault);
-                144
+                176
             }
         };
         let world = &mut self.world;
         world.trace.mix([world.now, kind, world.log.last() as u64]);
+    }
+
+    /// A fence reaches a destination, or its sender is told what came of it.
+    fn at_destination(&mut self, event: Event) -> u64 {
+        let world = &mut self.world;
+        match event {
+            Event::Write(write) => {
+                let client = write.client;
+                world.write(write);
+                128 + client as u64
+            }
+            Event::Raise { client, destination, fence } => {
+                world.raise(client, destination, fence);
+                144 + client as u64
+            }
+            Event::Raised { client, fence, accepted } => {
+                if let Some(client) = self.clients.get_mut(client) {
+                    client.raised(world, &fence, accepted);
+                }
+                160 + client as u64
+            }
+            Event::Deliver { .. }
+            | Event::Timer { .. }
+            | Event::ElectionDue { .. }
+            | Event::Apply { .. }
+            | Event::Propose { .. }
+            | Event::Up { .. }
+            | Event::Reply { .. }
+            | Event::Wake { .. }
+            | Event::Fault(_) => 0,
+        }
     }
 
     /// A node stands for election: a quorum that it reaches votes for it if its log
@@ -281,8 +325,12 @@ impl Simulation {
         let alive: Vec<_> = self.clients.iter().filter_map(Client::live_session).collect();
         let verdict = world.properties.late.finish(world.now, &world.log.table, &alive);
         world.check("I11", verdict);
-        let verdict = world.properties.queues.finish(world.now, &world.log.table);
-        world.check("I4", verdict);
+        let books = &world.properties.books;
+        let verdict = world.properties.closures.finish(books, world.now);
+        let free = progress::all_free(books, &world.log.table);
+        world.check("timers", verdict);
+        world.counts.many(Count::AllFree, u64::from(free == Ok(true)));
+        world.check("progress", free.map(|_| ()));
         for client in &self.clients {
             let verdict = client.knows_its_grants(&world.log.table);
             world.check("I6", verdict);

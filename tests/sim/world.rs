@@ -8,11 +8,12 @@ use std::rc::Rc;
 use ringfence::locks::{Command, Fence, Term};
 
 use crate::counts::{Count, Counts};
-use crate::destination::Destination;
+use crate::destination::{DESTINATIONS, Destination};
 use crate::faults::{Fault, Profile, Setup, ShellRule};
 use crate::log::{Committed, CommittedLog, LogEntry};
 use crate::network::{Answer, Message, Reply, Request};
 use crate::orders::Purpose;
+use crate::properties::books::place;
 use crate::properties::{Properties, Violation, i07_acknowledged_survives};
 use crate::rng::Rng;
 use crate::time::{MS, Micros};
@@ -20,16 +21,62 @@ use crate::trace::Trace;
 
 /// Something that is to happen.
 pub enum Event {
-    Deliver { to: usize, message: Message },
-    Timer { node: usize, epoch: u32, term: u64 },
-    ElectionDue { node: usize, epoch: u32 },
-    Apply { node: usize, epoch: u32 },
-    Propose { node: usize, epoch: u32, term: u64, command: Rc<Command>, purpose: Purpose },
-    Up { node: usize },
-    Reply { client: usize, reply: Reply },
-    Wake { client: usize },
-    Write { client: usize, session: u64, fence: Fence },
+    Deliver {
+        to: usize,
+        message: Message,
+    },
+    Timer {
+        node: usize,
+        epoch: u32,
+        term: u64,
+    },
+    ElectionDue {
+        node: usize,
+        epoch: u32,
+    },
+    Apply {
+        node: usize,
+        epoch: u32,
+    },
+    Propose {
+        node: usize,
+        epoch: u32,
+        term: u64,
+        command: Rc<Command>,
+        purpose: Purpose,
+    },
+    Up {
+        node: usize,
+    },
+    Reply {
+        client: usize,
+        reply: Reply,
+    },
+    Wake {
+        client: usize,
+    },
+    Write(Write),
+    /// A fence without a write; whoever sent it is told.
+    Raise {
+        client: usize,
+        destination: usize,
+        fence: Fence,
+    },
+    Raised {
+        client: usize,
+        fence: Fence,
+        accepted: bool,
+    },
     Fault(Fault),
+}
+
+/// A client's write under a fence.
+pub struct Write {
+    pub client: usize,
+    pub destination: usize,
+    pub fence: Fence,
+    /// It is past its check, and commits.
+    pub checked: bool,
 }
 
 struct Due {
@@ -71,7 +118,7 @@ pub struct World {
     order: u64,
     pub cuts: Vec<Cut>,
     pub log: CommittedLog,
-    pub destination: Destination,
+    pub destinations: [Destination; DESTINATIONS],
     pub properties: Properties,
     pub violation: Option<Violation>,
     pub trace: Trace,
@@ -91,7 +138,7 @@ impl World {
             order: 0,
             cuts: Vec::new(),
             log: CommittedLog::new(setup.rules),
-            destination: Destination::default(),
+            destinations: Default::default(),
             properties: Properties::default(),
             violation: None,
             trace: Trace::new(told),
@@ -201,6 +248,7 @@ impl World {
             self.counts.add(Count::RepeatsAnswered);
         }
         let whole = self.rng.permille(30);
+        let small = self.setup.small_entries;
         let seen = Committed {
             now: self.now,
             at,
@@ -208,28 +256,84 @@ impl World {
             effects: &effects,
             table: &self.log.table,
         };
-        if let Err(violation) = self.properties.committed(&seen, whole) {
+        if let Err(violation) = self.properties.committed(&seen, whole, small) {
             self.violate(violation);
         }
     }
 
-    /// A write arrives at the destination.
-    pub fn write(&mut self, client: usize, session: u64, fence: &Fence) {
-        let refuses = self.setup.holds(ShellRule::DestinationRefuses);
-        let verdict = self.destination.write(fence, refuses);
+    /// A write arrives at a destination. Some take a while from their check to their
+    /// commit.
+    pub fn write(&mut self, write: Write) {
+        let Write { client, destination, fence, checked } = &write;
+        let locks = self.setup.holds(ShellRule::CheckLocksMark);
+        let at = &mut self.destinations[*destination];
+        if !checked && locks && at.locked_until(fence) > self.now {
+            let until = at.locked_until(fence);
+            self.at(until, Event::Write(write));
+            return;
+        }
+        if !checked && at.check(fence) && self.rng.permille(150) {
+            let commits = self.now + self.rng.range(1, 80) * MS;
+            at.lock(fence, commits);
+            self.at(commits, Event::Write(Write { checked: true, ..write }));
+            return;
+        }
+        let refuses = locks || !checked;
+        let accepted = self.fenced(*client, *destination, fence, "writes", refuses);
+        let holders = &self.properties.books.places[place(&fence.resource)].holders;
+        self.counts.add(if accepted { Count::Writes } else { Count::WritesRefused });
+        if !holders.contains(&fence.token) {
+            self.counts.add(Count::WritesLate);
+        } else if holders.len() > 1 {
+            self.counts.add(Count::WritesBeside);
+        }
+    }
+
+    /// A fence without a write arrives at a destination: it waits for writes that are past
+    /// their check. Whoever sent it is told, unless the answer is lost.
+    pub fn raise(&mut self, client: usize, destination: usize, fence: Fence) {
+        let locked = self.destinations[destination].locked_until(&fence);
+        if self.setup.holds(ShellRule::CheckLocksMark) && locked > self.now {
+            self.counts.add(Count::RaisesWaited);
+            self.at(locked, Event::Raise { client, destination, fence });
+            return;
+        }
+        let accepted = self.fenced(client, destination, &fence, "raises", true);
+        self.counts.add(match accepted {
+            true if client == self.profile.clients => Count::FencesRaised,
+            true => Count::Raises,
+            false => Count::RaisesRefused,
+        });
+        if !self.rng.permille(self.profile.lost) {
+            let delay = self.delay();
+            self.after(delay, Event::Raised { client, fence, accepted });
+        }
+    }
+
+    fn fenced(
+        &mut self,
+        client: usize,
+        at: usize,
+        fence: &Fence,
+        does: &str,
+        refuses: bool,
+    ) -> bool {
+        let refuses = refuses && self.setup.holds(ShellRule::DestinationRefuses);
+        let marks_slots = self.setup.holds(ShellRule::SlotsAreMarked);
+        let kept = Fence { slot: fence.slot.filter(|_| marks_slots), ..fence.clone() };
+        let verdict = self.destinations[at].write(&kept, refuses);
         crate::tell!(
             self,
-            "c{client} (s{session}) writes under {} to {}: {verdict:?}",
+            "c{client} {does} under {} (floor {}) to {} at {at}, slot {:?}: {verdict:?}",
             fence.token,
-            fence.resource
+            fence.floor,
+            fence.resource,
+            fence.slot
         );
-        let live = self.log.table.live_grant_on(&fence.resource, fence.token).is_some();
-        self.counts.add(if verdict.accepted { Count::Writes } else { Count::WritesRefused });
-        if !live {
-            self.counts.add(Count::WritesLate);
+        if let Err(violation) = self.properties.wrote(at, fence, verdict) {
+            self.violate(violation);
         }
-        let checked = self.properties.destination.wrote(fence, verdict, live);
-        self.check("I8", checked);
+        verdict.accepted
     }
 
     /// Records the first violation; the run ends with it.

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use ringfence::locks::{
-    Bootstrap, Change, Claim, ClusterId, Command, Done, Effects, Header, Limits, LockTable, Millis,
-    Mode, OwnerId, Position, RequestId, ResourceName, SessionId, Term, Token, Wait,
+    Bootstrap, Change, Claim, ClusterId, Command, Done, Effects, Header, Labels, Limits, LockTable,
+    Millis, Mode, OwnerId, Position, RequestId, ResourceName, SessionId, Term, Terms, Token, Wait,
 };
 
 /// A table that applies one command an entry, in term 1.
@@ -47,8 +47,12 @@ impl Authority {
 
     /// Opens, or sees again, an owner's session.
     pub fn open(&mut self, owner: u16, ttl: Millis) -> Client {
+        self.open_with(owner, ttl, BTreeMap::new())
+    }
+
+    /// As [`Authority::open`], with labels.
+    pub fn open_with(&mut self, owner: u16, ttl: Millis, labels: Labels) -> Client {
         let owner = OwnerId::new(u128::from(owner).to_be_bytes());
-        let labels = BTreeMap::new();
         let effects = self.apply(&Command::OpenSession { owner, ttl, labels });
         match effects.outcome {
             Ok(Done::Opened { session, .. }) => Client { owner, session, next: 1, oldest: 1 },
@@ -79,12 +83,26 @@ impl Client {
         self.acquire(names, Wait::UpTo(Millis(60_000)))
     }
 
+    /// Asks for names in a mode, without waiting.
+    pub fn tries_in(&mut self, mode: Mode, names: &[&str]) -> Command {
+        self.acquire_in(mode, names, Wait::Try)
+    }
+
+    /// Asks for names in a mode, and waits a minute.
+    pub fn waits_in(&mut self, mode: Mode, names: &[&str]) -> Command {
+        self.acquire_in(mode, names, Wait::UpTo(Millis(60_000)))
+    }
+
     /// Asks for names.
     pub fn acquire(&mut self, names: &[&str], wait: Wait) -> Command {
+        self.acquire_in(Mode::Exclusive, names, wait)
+    }
+
+    fn acquire_in(&mut self, mode: Mode, names: &[&str], wait: Wait) -> Command {
         let names = names.iter().map(|name| resource(name)).collect();
         Command::Acquire {
             header: self.header(),
-            claim: Claim { names, mode: Mode::Exclusive },
+            claim: Claim::new(names, mode, Terms::default()).expect("a good claim"),
             wait,
         }
     }
@@ -110,6 +128,17 @@ impl Client {
         let oldest_outstanding = request(self.oldest);
         let (owner, session) = (self.owner, self.session);
         Header { owner, session, id, oldest_outstanding, answered: Vec::new() }
+    }
+}
+
+/// Numbers without pattern, always the same ones.
+pub struct Numbers(pub u64);
+
+impl Numbers {
+    /// One below a bound.
+    pub fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        usize::try_from(self.0 >> 33).expect("31 bits") % bound
     }
 }
 

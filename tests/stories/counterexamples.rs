@@ -1,7 +1,7 @@
 //! The counterexamples of section 12 that the rules alone prevent. Each tells what went
 //! wrong: nothing, or without its rule something.
 
-use ringfence::locks::{Command, Done, LockTable, Millis, Overdue, Refusal};
+use ringfence::locks::{Command, Done, LockTable, Millis, Note, Overdue, Refusal};
 
 use crate::authority::{Authority, resource, token};
 
@@ -100,8 +100,7 @@ fn cancel_overtakes_its_acquire(table: LockTable) -> Vec<String> {
     wrong
 }
 
-/// A retry asks for a grant that has ended meanwhile. (Revoke comes later; here another
-/// request of the session ended it.)
+/// A retry asks for a grant that was revoked meanwhile; so does a cancel, which would tell it.
 fn retry_of_an_ended_grant(table: LockTable) -> Vec<String> {
     let mut authority = Authority::on(table);
     let (mut a, mut b) = (authority.open(1, TTL), authority.open(2, TTL));
@@ -109,7 +108,8 @@ fn retry_of_an_ended_grant(table: LockTable) -> Vec<String> {
     authority.apply(&acquire);
     let cancel = a.cancels(1);
     authority.apply(&cancel);
-    authority.apply(&a.releases("printer", token(1)));
+    let note = Note::new("dana", "it is stuck").expect("a good note");
+    authority.apply(&Command::Revoke { resource: resource("printer"), token: token(1), note });
     authority.apply(&b.tries(&["printer"]));
     let mut wrong = Vec::new();
     for request in [acquire, cancel] {
@@ -181,7 +181,7 @@ counterexample!(
 counterexample!(
     retry_of_an_ended_grant,
     GrantRecheckedOnRetry,
-    counterexample_10_a_retry_is_not_told_a_grant_that_has_ended,
+    counterexample_10_a_retry_is_not_told_a_grant_that_was_revoked_meanwhile,
     counterexample_10_is_found_without_its_rule
 );
 counterexample!(

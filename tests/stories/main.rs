@@ -4,7 +4,11 @@
 //! `cargo test --no-default-features --features switches --test stories`.
 
 mod authority;
+mod costs;
 mod counterexamples;
 mod deadlines;
+mod fences;
+mod first_release;
 mod leaks;
+mod modes;
 mod scenarios;

@@ -2,7 +2,7 @@
 
 use ringfence::locks::{
     Command, Done, EndCause, Fact, Happened, LeaveCause, LockTable, Millis, Overdue, Refusal,
-    SessionId, Wait, WaitId,
+    SessionId, Timer, Wait, WaitId,
 };
 
 use crate::authority::{Authority, Client, request, resource, token};
@@ -36,9 +36,10 @@ fn grants_to_the_dead(table: LockTable) -> Vec<String> {
     }
     let events = authority.apply(&h.releases("printer", token(1))).events.clone();
     for event in events {
-        if let Happened::Granted { wait, token, .. } = event.what
+        if let Happened::Granted { wait, grant, .. } = event.what
             && wait.session == w.session
         {
+            let token = grant.token;
             wrong.push(format!("token {token} was spent on a session that has ended"));
         }
     }
@@ -77,12 +78,12 @@ fn scenario_a2_a_waiting_call_ends_in_the_entry_that_ends_its_session() {
     assert_eq!(
         events,
         [
-            Happened::LeftQueue { wait, names, cause },
+            Happened::LeftQueue { wait, names, cause: cause.clone() },
             Happened::Ended { session: w.session, cause: EndCause::Expired },
         ]
     );
     assert_eq!(cause.refusal(), Refusal::SessionExpired);
-    assert!(expired.facts.contains(&Fact::WaitEnded { wait }));
+    assert!(expired.facts.contains(&Fact::TimerEnded { timer: Timer::Wait(wait) }));
     // H is not concerned.
     let held = authority.table.live_grant_on(&resource("printer"), token(1));
     assert_eq!(held.map(|grant| grant.wait.session), Some(h.session));
@@ -186,7 +187,7 @@ fn scenario_c7_a_wait_is_bounded_from_when_it_was_queued() {
     authority.apply(&h.tries(&["printer"]));
     let waits = w.acquire(&["printer"], Wait::UpTo(Millis(1_000)));
     let wait = WaitId { session: w.session, request: request(1) };
-    let began = Fact::WaitBegan { wait, deadline: Millis(1_000) };
+    let began = Fact::TimerBegan { timer: Timer::Wait(wait), after: Millis(1_000) };
     assert_eq!(authority.apply(&waits).facts, [began]);
     // A retry does not begin it anew, though it would wait longer.
     w.next = 1;

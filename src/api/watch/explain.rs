@@ -11,7 +11,7 @@ use crate::leases::{Leases, Moment};
 use crate::locks::{GrantRow, LockTable, ResourceName, Revision, Timer};
 use crate::wire::events::event_out;
 use crate::wire::v1;
-use crate::wire::views::{WAITERS_LISTED_MAX, resource_out, revision_out};
+use crate::wire::views::{CLOSURES_LISTED_MAX, Listed, resource_out, revision_out};
 
 /// How many events are told.
 const EVENTS_LISTED_MAX: usize = 64;
@@ -38,10 +38,13 @@ fn explained(state: &State, name: &ResourceName, now: Moment) -> v1::ExplainResp
         return v1::ExplainResponse { resource: Some(resource), index, ..Default::default() };
     };
     let left = |token| left_ms(leases.timer(Timer::Closure(token)), now);
+    let resource = resource_out(table, &view, Listed::ALONE);
+    let holders = view.holders().take(resource.holders.len());
+    let closures = view.closures().take(CLOSURES_LISTED_MAX);
     v1::ExplainResponse {
-        resource: Some(resource_out(table, &view, WAITERS_LISTED_MAX)),
-        leases: view.holders().map(|grant| lease(table, leases, grant, now)).collect(),
-        closures_left_ms: view.closures().map(|closure| left(closure.token)).collect(),
+        leases: holders.map(|grant| lease(table, leases, grant, now)).collect(),
+        closures_left_ms: closures.map(|closure| left(closure.token)).collect(),
+        resource: Some(resource),
         index,
         ..Default::default()
     }

@@ -10,7 +10,7 @@ use crate::locks::{Event, ResourceName, ResourceView, Revision};
 use crate::wire::events::event_out;
 use crate::wire::v1;
 use crate::wire::v1::watch_response::Part;
-use crate::wire::views::{WAITERS_IN_LISTS_MAX, WAITERS_LISTED_MAX, resource_out, revision_out};
+use crate::wire::views::{Listed, resource_out, revision_out};
 
 /// How many resources are read under one lock.
 const RESOURCES_PER_PART_MAX: usize = 256;
@@ -40,7 +40,8 @@ pub(super) fn piece(state: &State, topic: &Topic, after: Option<&ResourceName>) 
     let prefix = match topic {
         Topic::Resource(name) => {
             let view = table.resource(name);
-            let view = view.map(|view| resource_out(table, &view, WAITERS_LISTED_MAX));
+            let view =
+                view.map(|view| resource_out(table, &view, Listed::ALONE.with_all_holders()));
             return Piece { resources: view.into_iter().collect(), to: None, last: true };
         }
         Topic::Prefix(prefix) => prefix.as_str(),
@@ -54,7 +55,7 @@ pub(super) fn piece(state: &State, topic: &Topic, after: Option<&ResourceName>) 
             piece.last = true;
             return piece;
         };
-        let resource = resource_out(table, &view, WAITERS_IN_LISTS_MAX);
+        let resource = resource_out(table, &view, Listed::AMONG_MANY.with_all_holders());
         bytes += resource.encoded_len();
         piece.resources.push(resource);
         piece.to = Some(view.name.clone());

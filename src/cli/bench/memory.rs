@@ -135,7 +135,7 @@ async fn hold_share(
 }
 
 /// Waits until the node has applied so much, and follows or leads.
-async fn ready(nodes: &mut Nodes, node: u64, index: u64) -> anyhow::Result<()> {
+pub(super) async fn ready(nodes: &mut Nodes, node: u64, index: u64) -> anyhow::Result<()> {
     let until = Moment::now().plus(PATIENCE);
     loop {
         if let Ok(status) = nodes.status(node).await
@@ -150,7 +150,7 @@ async fn ready(nodes: &mut Nodes, node: u64, index: u64) -> anyhow::Result<()> {
 }
 
 /// The memory that a node's process has in use. Bytes.
-fn resident(nodes: &Nodes, node: u64) -> anyhow::Result<u64> {
+pub(super) fn resident(nodes: &Nodes, node: u64) -> anyhow::Result<u64> {
     let process = nodes.process(node).context("the node runs")?;
     let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -160,11 +160,12 @@ fn resident(nodes: &Nodes, node: u64) -> anyhow::Result<u64> {
 }
 
 /// All files under the folder. Bytes.
-fn size(folder: &Path) -> anyhow::Result<u64> {
+pub(super) fn size(folder: &Path) -> anyhow::Result<u64> {
     let mut sum = 0;
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
-        let about = entry.metadata()?;
+        // The node goes on: a file may be gone by now.
+        let Ok(about) = entry.metadata() else { continue };
         sum += if about.is_dir() { size(&entry.path())? } else { about.len() };
     }
     Ok(sum)

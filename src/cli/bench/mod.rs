@@ -5,6 +5,7 @@ mod failover;
 mod handoffs;
 mod load;
 mod memory;
+mod names;
 mod progress;
 mod raw;
 mod renewals;
@@ -40,6 +41,8 @@ MEASUREMENTS
   renewals   --sessions renew over --streams as fast as they are answered
   failover   the leader is killed --kills times under light load: the longest time
              between two acknowledged acquires (own cluster only)
+  names      --names are taken and released once each: what the leader takes after each
+             tenth of them (own cluster only)
   memory     --locks are held in --lock-sessions; what a node takes for it, and how long
              it takes to be back after a SIGKILL (own cluster only)
 
@@ -91,6 +94,9 @@ pub struct Args {
     /// How often the leader is killed
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     kills: u32,
+    /// Names that are used once
+    #[arg(long, value_name = "N", default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(10..))]
+    names: u64,
     /// Locks that are held
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..))]
     locks: u32,
@@ -108,18 +114,19 @@ enum What {
     Handoffs,
     Renewals,
     Failover,
+    Names,
     Memory,
 }
 
 impl What {
-    const ALL: [Self; 5] =
-        [Self::Cycles, Self::Handoffs, Self::Renewals, Self::Failover, Self::Memory];
+    const ALL: [Self; 6] =
+        [Self::Cycles, Self::Handoffs, Self::Renewals, Self::Failover, Self::Names, Self::Memory];
 
     /// Whether it kills nodes, or looks into their processes.
     const fn needs_own_cluster(self) -> bool {
         match self {
             Self::Cycles | Self::Handoffs | Self::Renewals => false,
-            Self::Failover | Self::Memory => true,
+            Self::Failover | Self::Names | Self::Memory => true,
         }
     }
 }
@@ -147,7 +154,9 @@ impl Args {
     fn what(&self) -> Result<Vec<What>, Failure> {
         let usage = |what: &str| Failure::new(Exit::Usage, what);
         if self.external && self.what.iter().any(|what| what.needs_own_cluster()) {
-            return Err(usage("failover and memory need a cluster of their own: no --external"));
+            return Err(usage(
+                "failover, names and memory need a cluster of their own: no --external",
+            ));
         }
         if self.nodes < 3 && self.what.contains(&What::Failover) {
             return Err(usage("failover needs three --nodes or more: a majority goes on"));
@@ -192,6 +201,9 @@ async fn measure(to: &Connection, args: &Args, what: &[What]) -> anyhow::Result<
                 What::Failover => {
                     let nodes = target.own()?;
                     report.failover = Some(failover::run(nodes, args.kills, args.ttl).await?);
+                }
+                What::Names => {
+                    report.names = Some(names::run(&mut target, args.names).await?);
                 }
                 What::Memory => {}
             }

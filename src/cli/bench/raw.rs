@@ -49,19 +49,39 @@ impl RawSession {
     /// # Errors
     /// What the node says.
     pub async fn hold(&mut self, channel: &Channel, resource: String) -> anyhow::Result<()> {
+        let header = Some(self.header());
+        let mode = v1::Mode::Exclusive.into();
+        let message = v1::AcquireRequest { header, resource, mode, ..Default::default() };
+        LocksClient::new(channel.clone()).acquire(message).await?;
+        Ok(())
+    }
+
+    /// Takes a resource and gives it back.
+    ///
+    /// # Errors
+    /// What the node says.
+    pub async fn use_once(&mut self, channel: &Channel, resource: String) -> anyhow::Result<()> {
+        let mut locks = LocksClient::new(channel.clone());
+        let (header, mode) = (Some(self.header()), v1::Mode::Exclusive.into());
+        let name = resource.clone();
+        let message = v1::AcquireRequest { header, resource, mode, ..Default::default() };
+        let granted = locks.acquire(message).await?.into_inner().grant;
+        let token = granted.context("a grant in the answer")?.token;
+        let header = Some(self.header());
+        locks.release(v1::ReleaseRequest { header, resource: name, token }).await?;
+        Ok(())
+    }
+
+    /// Of a new request; the answers of all before it are here.
+    fn header(&mut self) -> v1::RequestHeader {
         self.requests += 1;
-        let header = v1::RequestHeader {
+        v1::RequestHeader {
             owner_id: self.owner.clone(),
             session: self.id,
             request_id: self.requests,
             oldest_outstanding: self.requests,
             answered: Vec::new(),
-        };
-        let mode = v1::Mode::Exclusive.into();
-        let header = Some(header);
-        let message = v1::AcquireRequest { header, resource, mode, ..Default::default() };
-        LocksClient::new(channel.clone()).acquire(message).await?;
-        Ok(())
+        }
     }
 
     /// A renewal.

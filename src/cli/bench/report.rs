@@ -6,6 +6,7 @@ use super::cycles::Cycles;
 use super::failover::Failover;
 use super::handoffs::Handoffs;
 use super::memory::Memory;
+use super::names::{Names, Taken};
 use super::renewals::Renewals;
 use super::times::{Percentiles, shown};
 use crate::cli::output::{self, NONE};
@@ -26,6 +27,9 @@ pub struct Report {
     /// If measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failover: Option<Failover>,
+    /// If measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub names: Option<Names>,
     /// If measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<Memory>,
@@ -52,7 +56,15 @@ impl Report {
             nodes: if external { 0 } else { nodes },
         };
         let cycles = Vec::new();
-        Self { machine, cycles, handoffs: None, renewals: None, failover: None, memory: None }
+        Self {
+            machine,
+            cycles,
+            handoffs: None,
+            renewals: None,
+            failover: None,
+            names: None,
+            memory: None,
+        }
     }
 
     /// A line for each measurement.
@@ -63,6 +75,9 @@ impl Report {
         rows.extend(self.failover.iter().map(failover));
         let header = ["MEASURED", "PER SECOND", "P50", "P99", "MAX", "AND"];
         let mut text = output::table(&header, rows);
+        if let Some(names) = &self.names {
+            text += &format!("\n{}", used_once(names));
+        }
         if let Some(memory) = &self.memory {
             text += &format!("\n{}", held(memory));
         }
@@ -126,8 +141,26 @@ fn failover(failover: &Failover) -> Vec<String> {
     vec![what, NONE.to_owned(), median, NONE.to_owned(), worst, and]
 }
 
+fn mib(bytes: u64) -> String {
+    format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20))
+}
+
+/// What the leader took before them, and after each tenth.
+fn used_once(names: &Names) -> String {
+    let list = |of: fn(&Taken) -> u64| {
+        names.leader.iter().map(|taken| mib(of(taken))).collect::<Vec<_>>().join(", ")
+    };
+    format!(
+        "{} names used once each, {:.0}/s; the leader before, and after each tenth\n  \
+         resident: {}\n  data: {}\n",
+        names.names,
+        names.per_second,
+        list(|taken| taken.resident_bytes),
+        list(|taken| taken.data_bytes)
+    )
+}
+
 fn held(memory: &Memory) -> String {
-    let mib = |bytes: u64| format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20));
     let Memory { locks, sessions, per_second, .. } = memory;
     format!(
         "{locks} locks held in {sessions} sessions, taken at {per_second:.0}/s\n  \

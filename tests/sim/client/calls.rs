@@ -1,9 +1,11 @@
 //! Requests with an id: sent until they are settled, on any node. Section 5 of the
 //! contract.
 
+use std::rc::Rc;
+
 use ringfence::locks::{
-    ANSWERED_MAX, Claim, Command, Done, Header, LockTable, Millis, Mode, Outcome, Refusal,
-    RequestId, ResourceName, Token, Wait,
+    ANSWERED_MAX, Claim, Command, Done, GrantRow, Header, LockTable, Millis, Outcome, Refusal,
+    RequestId, ResourceName, Token, Value, Wait,
 };
 
 use super::{Client, Session, patience};
@@ -24,15 +26,22 @@ pub struct Call {
 #[derive(Clone, Debug)]
 pub enum CallKind {
     Acquire {
-        name: ResourceName,
+        claim: Claim,
         wait: Wait,
     },
+    Confirm {
+        grant: Rc<GrantRow>,
+    },
+    SetValue {
+        grant: Rc<GrantRow>,
+        value: Value,
+    },
     Release {
-        name: ResourceName,
-        token: Token,
+        grant: Rc<GrantRow>,
     },
     /// Of what the client does not hold: it changes nothing.
-    StaleRelease {
+    Stale {
+        what: Stale,
         name: ResourceName,
         token: Token,
     },
@@ -40,6 +49,14 @@ pub enum CallKind {
         target: RequestId,
     },
     SetTtl(Millis),
+}
+
+/// What one may try with a token that is not its own.
+#[derive(Clone, Copy, Debug)]
+pub enum Stale {
+    Release,
+    Confirm,
+    SetValue,
 }
 
 impl Session {
@@ -87,17 +104,7 @@ impl Client {
         let header = session.header(owner, id);
         let call = &session.calls[&id];
         let (tag, first_sent) = (Tag::Op(session.id, id), call.first_sent);
-        let command = match call.kind.clone() {
-            CallKind::Acquire { name, wait } => {
-                let claim = Claim { names: vec![name], mode: Mode::Exclusive };
-                Command::Acquire { header, claim, wait }
-            }
-            CallKind::Release { name, token } | CallKind::StaleRelease { name, token } => {
-                Command::Release { header, resource: name, token }
-            }
-            CallKind::Cancel { target } => Command::Cancel { header, target },
-            CallKind::SetTtl(ttl) => Command::SetTtl { header, ttl },
-        };
+        let command = command_of(call.kind.clone(), header);
         self.send(world, tag, Ask::Command(command), first_sent);
     }
 
@@ -119,6 +126,7 @@ impl Client {
         world: &mut World,
         id: RequestId,
         outcome: &Outcome,
+        granted: Option<Rc<GrantRow>>,
         first_sent: Micros,
     ) {
         let Some(session) = &mut self.session else { return };
@@ -136,46 +144,61 @@ impl Client {
         }
         let call = session.finish(id).expect("it was found");
         match call.kind {
-            CallKind::Acquire { name, .. } => self.acquired(world, name, outcome, call.abandoned),
-            CallKind::Release { token, .. } => {
-                if !matches!(outcome, Ok(Done::Released { .. })) {
-                    let what = format!("c{} held {token} and its release: {outcome:?}", self.id);
-                    world.check("I7", Err(what));
+            CallKind::Acquire { .. } => {
+                let granted = granted.filter(|_| matches!(outcome, Ok(Done::Granted { .. })));
+                self.acquired(world, granted, call.abandoned);
+            }
+            CallKind::Confirm { grant } => self.confirmed(world, &grant, outcome),
+            CallKind::SetValue { grant, .. } => {
+                if matches!(outcome, Err(Refusal::NotHeld)) {
+                    self.not_held_any_more(world, grant.token);
                 }
             }
-            CallKind::StaleRelease { token, .. } => {
+            CallKind::Release { grant } => match outcome {
+                Ok(Done::Released { .. }) => {}
+                Err(Refusal::NotHeld) => self.taken(world, grant.token),
+                Ok(_) | Err(_) => {
+                    let (id, token) = (self.id, grant.token);
+                    let what = format!("c{id} held {token} and its release: {outcome:?}");
+                    world.check("I7", Err(what));
+                }
+            },
+            CallKind::Stale { what, token, .. } => {
                 if outcome.is_ok() {
-                    let what = format!("c{} released {token}, not its own: {outcome:?}", self.id);
+                    let what =
+                        format!("c{} {what:?} of {token}, not its own: {outcome:?}", self.id);
                     world.check("I5", Err(what));
                 }
             }
-            CallKind::Cancel { target } => self.cancelled(world, target, outcome),
+            CallKind::Cancel { target } => self.cancelled(world, target, granted),
             CallKind::SetTtl(ttl) => self.ttl_set(world, ttl, outcome, first_sent),
         }
     }
 
-    fn acquired(
-        &mut self,
-        world: &mut World,
-        name: ResourceName,
-        outcome: &Outcome,
-        abandoned: bool,
-    ) {
-        let Ok(Done::Granted { token }) = outcome else { return };
+    fn acquired(&mut self, world: &mut World, granted: Option<Rc<GrantRow>>, abandoned: bool) {
+        let Some(grant) = granted else { return };
         if abandoned {
-            self.begin(world, CallKind::Release { name, token: *token });
-        } else if let Some(session) = &mut self.session {
-            session.held.insert(name, *token);
+            self.begin(world, CallKind::Release { grant });
+        } else {
+            self.hold(world, &grant);
         }
     }
 
     /// The answer to a cancel settles its target; what that was granted is released.
-    fn cancelled(&mut self, world: &mut World, target: RequestId, outcome: &Outcome) {
+    fn cancelled(&mut self, world: &mut World, target: RequestId, granted: Option<Rc<GrantRow>>) {
         let Some(session) = &mut self.session else { return };
-        let Some(call) = session.finish(target) else { return };
-        let CallKind::Acquire { name, .. } = call.kind else { return };
-        if let Ok(Done::Granted { token }) = outcome {
-            self.begin(world, CallKind::Release { name, token: *token });
+        if session.finish(target).is_none() {
+            return;
+        }
+        if let Some(grant) = granted {
+            self.begin(world, CallKind::Release { grant });
+        }
+    }
+
+    /// Of a call that was under way when the grant was given back or taken.
+    fn not_held_any_more(&mut self, world: &mut World, token: Token) {
+        if self.session.as_ref().is_some_and(|session| session.held.contains_key(&token)) {
+            self.taken(world, token);
         }
     }
 
@@ -200,14 +223,8 @@ impl Client {
         };
         let Some(view) = table.owned_session(self.owner, session.id) else { return Ok(()) };
         for grant in view.grants() {
-            let releasing = |call: &Call| match &call.kind {
-                CallKind::Release { token, .. } => *token == grant.token,
-                CallKind::Acquire { .. }
-                | CallKind::StaleRelease { .. }
-                | CallKind::Cancel { .. }
-                | CallKind::SetTtl(_) => false,
-            };
-            let known = session.held.values().any(|token| *token == grant.token)
+            let releasing = |call: &Call| matches!(&call.kind, CallKind::Release { grant: other } if other.token == grant.token);
+            let known = session.held.contains_key(&grant.token)
                 || session.calls.contains_key(&grant.wait.request)
                 || session.calls.values().any(releasing);
             if !known {
@@ -225,4 +242,37 @@ impl Session {
         self.answered.insert(id);
         Some(call)
     }
+}
+
+fn command_of(kind: CallKind, header: Header) -> Command {
+    match kind {
+        CallKind::Acquire { claim, wait } => Command::Acquire { header, claim, wait },
+        CallKind::Confirm { grant } => {
+            let (resource, token) = named(&grant);
+            Command::Confirm { header, resource, token }
+        }
+        CallKind::SetValue { grant, value } => {
+            let (resource, token) = named(&grant);
+            Command::SetValue { header, resource, token, value }
+        }
+        CallKind::Release { grant } => {
+            let (resource, token) = named(&grant);
+            Command::Release { header, resource, token }
+        }
+        CallKind::Stale { what, name: resource, token } => match what {
+            Stale::Release => Command::Release { header, resource, token },
+            Stale::Confirm => Command::Confirm { header, resource, token },
+            Stale::SetValue => {
+                Command::SetValue { header, resource, token, value: Value::default() }
+            }
+        },
+        CallKind::Cancel { target } => Command::Cancel { header, target },
+        CallKind::SetTtl(ttl) => Command::SetTtl { header, ttl },
+    }
+}
+
+/// A set is named by any of its names.
+fn named(grant: &GrantRow) -> (ResourceName, Token) {
+    let one = grant.token.get() as usize % grant.names.len();
+    (grant.names[one].clone(), grant.token)
 }

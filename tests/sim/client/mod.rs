@@ -2,6 +2,7 @@
 //! of the contract, the client's side.
 
 mod calls;
+mod handoff;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +10,8 @@ use std::rc::Rc;
 
 use ringfence::leases::Moment;
 use ringfence::locks::{
-    Command, Done, Labels, Millis, OwnerId, Refusal, RequestId, ResourceName, SessionId, Token,
+    Command, Done, GrantRow, Labels, Millis, OwnerId, Refusal, RequestId, Revision, SessionId,
+    Token,
 };
 
 use crate::counts::Count;
@@ -20,6 +22,7 @@ use crate::time::{Clock, MS, Micros, counted};
 use crate::world::{Event, World};
 
 use calls::Call;
+use handoff::Held;
 
 /// How long a client waits for an answer before it asks again, perhaps elsewhere.
 const PATIENCE: (u64, u64) = (120, 300);
@@ -35,6 +38,7 @@ pub struct Client {
     ended: SessionId,
     attempt: Option<Attempt>,
     attempts: u64,
+    checks: u64,
     /// Attempts from here on are of the present process.
     attempts_from: u64,
     /// Where it asks first.
@@ -42,7 +46,7 @@ pub struct Client {
     dead_at: Micros,
     /// Writes under tokens that it has lost, too.
     rude: bool,
-    lost: Vec<(ResourceName, Token)>,
+    lost: Vec<Rc<GrantRow>>,
 }
 
 /// A session as its owner sees it.
@@ -59,7 +63,9 @@ struct Session {
     calls: BTreeMap<RequestId, Call>,
     /// Above the oldest outstanding one.
     answered: BTreeSet<RequestId>,
-    held: BTreeMap<ResourceName, Token>,
+    held: BTreeMap<Token, Held>,
+    /// As last read.
+    changed_at: Revision,
 }
 
 /// An open or a renewal under way. Sent again it is the same one: it counts from
@@ -77,7 +83,8 @@ impl Client {
         let clock = Clock::new(origin, world.rng.range(Clock::SPEED.0, Clock::SPEED.1));
         world.properties.early.clocks.push(clock);
         let dead_at = world.rng.range(1500, QUIET / MS + 1500) * MS;
-        let lives_on = world.rng.permille(400);
+        let lives_on = world.rng.permille(400) && !world.profile.all_stop;
+        let dead_at = if world.profile.all_stop { dead_at.min(QUIET) } else { dead_at };
         Self {
             id,
             paused_until: 0,
@@ -88,6 +95,7 @@ impl Client {
             ended: SessionId(0),
             attempt: None,
             attempts: 0,
+            checks: 0,
             attempts_from: 0,
             target: 0,
             dead_at: if lives_on { Micros::MAX } else { dead_at },
@@ -173,7 +181,7 @@ impl Client {
             }
             Tag::Renew(session, _) => Ask::Renew { owner, session },
             Tag::Close(session) => Ask::Command(Command::CloseSession { owner, session }),
-            Tag::Op(..) => return,
+            Tag::Op(..) | Tag::Check(_) | Tag::Administer(_) => return,
         };
         self.send(world, tag, ask, first_sent);
     }
@@ -199,16 +207,19 @@ impl Client {
                 self.ask_again_soon(world, reply.tag);
                 return;
             }
-            Answer::Renewed(_) | Answer::Outcome(_) => self.target = reply.from,
+            Answer::Renewed(..) | Answer::Granted(_) | Answer::Current(_) | Answer::Outcome(_) => {
+                self.target = reply.from;
+            }
         }
         match (reply.tag, reply.answer) {
             (Tag::Open(n), _) if n <= self.attempts_from => {}
             (Tag::Open(_), Answer::Outcome(Ok(Done::Opened { session, ttl, .. }))) => {
                 self.opened(world, session, ttl, reply.first_sent);
             }
-            (Tag::Renew(id, _), Answer::Renewed(ttl)) => {
+            (Tag::Renew(id, _), Answer::Renewed(ttl, read)) => {
                 if self.session.as_ref().is_some_and(|session| session.id == id) {
                     self.renewed(world, ttl, reply.first_sent);
+                    self.read(world, &read);
                 }
             }
             (
@@ -218,11 +229,20 @@ impl Client {
             (Tag::Close(id), Answer::Outcome(Ok(_))) => self.session_lost(world, id),
             (Tag::Op(id, request), Answer::Outcome(outcome)) => {
                 if self.session.as_ref().is_some_and(|session| session.id == id) {
-                    self.answered(world, request, &outcome, reply.first_sent);
+                    self.answered(world, request, &outcome, None, reply.first_sent);
+                }
+            }
+            (Tag::Op(id, request), Answer::Granted(grant)) => {
+                if self.session.as_ref().is_some_and(|session| session.id == id) {
+                    let outcome = Ok(Done::Granted { token: grant.token });
+                    self.answered(world, request, &outcome, Some(grant), reply.first_sent);
                 }
             }
             (Tag::Open(_), _) => self.ask_again_soon(world, reply.tag),
-            (Tag::Renew(..) | Tag::Op(..) | Tag::Close(_), _) => {}
+            (
+                Tag::Renew(..) | Tag::Op(..) | Tag::Close(_) | Tag::Check(_) | Tag::Administer(_),
+                _,
+            ) => {}
         }
     }
 
@@ -286,7 +306,7 @@ impl Client {
 
     fn drop_session(&mut self) {
         if let Some(session) = self.session.take() {
-            self.lost.extend(session.held);
+            self.lost.extend(session.held.into_values().map(|held| held.grant));
         }
     }
 
@@ -320,6 +340,7 @@ impl Session {
             calls: BTreeMap::new(),
             answered: BTreeSet::new(),
             held: BTreeMap::new(),
+            changed_at: Revision::default(),
         }
     }
 }

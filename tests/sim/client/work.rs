@@ -1,14 +1,22 @@
 //! What a client does with its session: takes and gives back, waits and gives up,
 //! writes, and now and then does what it should not.
 
-use ringfence::locks::{ClusterId, Fence, Millis, ResourceName, SessionId, Token, Wait};
+use std::rc::Rc;
 
-use super::calls::CallKind;
+use ringfence::locks::{
+    Claim, GrantRow, Handoff, Millis, Mode, ResourceName, SessionId, Terms, Token, Value, Wait,
+};
+
+use super::calls::{CallKind, Stale};
+use super::handoff::{Held, State, fences};
 use super::{Client, TTLS};
 use crate::counts::Count;
+use crate::destination::DESTINATIONS;
+use crate::faults::Mix;
 use crate::network::{Ask, Tag};
+use crate::properties::books::resource;
 use crate::time::{MS, Micros};
-use crate::world::{Event, World};
+use crate::world::{Event, World, Write};
 
 impl Client {
     pub(super) fn work(&mut self, world: &mut World) {
@@ -24,41 +32,65 @@ impl Client {
             220..300 => self.release(world),
             300..350 => self.give_up(world),
             350..362 => self.change_ttl(world),
-            362..372 => self.release_what_is_not_its_own(world),
-            372..376 => self.renew_what_is_not_its_own(world),
-            376..380 => self.restart(world),
-            380..383 => self.close(world),
+            362..376 => self.touch_what_is_not_its_own(world),
+            376..380 => self.renew_what_is_not_its_own(world),
+            380..384 => self.restart(world),
+            384..387 => self.close(world),
+            387..405 => self.set_value(world),
+            405..425 => self.check_token(world),
             _ => {}
         }
     }
 
     fn acquire(&mut self, world: &mut World) {
-        let name = resource(world);
+        let claim = claim(world);
         let Some(session) = &self.session else { return };
-        let asked = session.calls.values().any(|call| match &call.kind {
-            CallKind::Acquire { name: other, .. } => *other == name,
-            CallKind::Release { .. }
-            | CallKind::StaleRelease { .. }
-            | CallKind::Cancel { .. }
-            | CallKind::SetTtl(_) => false,
+        let overlaps = |name| claim.names.contains(name);
+        let asked = session.calls.values().any(|call| {
+            matches!(&call.kind, CallKind::Acquire { claim, .. } if claim.names.iter().any(overlaps))
         });
         // Now and then it asks for what it has: ALREADY_HELD, ALREADY_WAITING.
-        if (asked || session.held.contains_key(&name)) && !world.rng.permille(20) {
+        let has = claim.names.iter().any(|name| session.holds(name));
+        if (asked || has) && !world.rng.permille(20) {
             return;
         }
         let wait = match world.rng.below(4) {
             0 => Wait::Try,
             _ => Wait::UpTo(Millis(world.rng.range(200, 3000))),
         };
-        self.begin(world, CallKind::Acquire { name, wait });
+        self.begin(world, CallKind::Acquire { claim, wait });
     }
 
     fn release(&mut self, world: &mut World) {
-        let Some(session) = &mut self.session else { return };
-        if let Some((name, token)) = session.held.pop_first() {
-            self.lost.push((name.clone(), token));
-            self.begin(world, CallKind::Release { name, token });
+        let Some(session) = &self.session else { return };
+        // One that hangs before it has confirmed gives nothing back.
+        let hangs = |held: &Held| matches!(held.state, State::Idle);
+        let first = session.held.iter().find(|(_, held)| !hangs(held)).map(|(token, _)| *token);
+        if let Some(token) = first {
+            self.give_back(world, token);
         }
+    }
+
+    fn set_value(&mut self, world: &mut World) {
+        let Some(session) = &self.session else { return };
+        let Some(held) = session.held.values().next_back() else { return };
+        let grant = Rc::clone(&held.grant);
+        let value = value(world);
+        self.begin(world, CallKind::SetValue { grant, value });
+    }
+
+    /// Whether a token is current: its own, one that it has lost, or somebody else's.
+    fn check_token(&mut self, world: &mut World) {
+        let Some(session) = &self.session else { return };
+        let own = session.held.values().next_back().map(|held| &held.grant);
+        let own = own.or(self.lost.last()).map(|grant| (grant.names[0].clone(), grant.token));
+        let others = token_of_others(world);
+        let Some((resource, token)) = (if world.rng.permille(500) { own } else { others }) else {
+            return;
+        };
+        self.checks += 1;
+        let ask = Ask::CheckToken { resource, token };
+        self.send(world, Tag::Check(self.checks), ask, world.now);
     }
 
     /// The application drops a call: the acquire is cancelled, and stays outstanding
@@ -88,23 +120,23 @@ impl Client {
     }
 
     /// A token of its own that it gave back, or of somebody else.
-    fn release_what_is_not_its_own(&mut self, world: &mut World) {
-        let name = resource(world);
-        let Some(session) = &self.session else { return };
-        let mine: Vec<_> = session.held.values().collect();
-        let old = self.lost.last().map(|(_, token)| *token);
-        let others = world.log.table.resource(&name);
-        let others = others.and_then(|view| view.holders().next().map(|grant| grant.token));
-        let token = if world.rng.permille(500) { old } else { others };
-        let of_calls = |token: &Token| {
-            session.calls.values().any(|call| match &call.kind {
-                CallKind::Release { token: other, .. } => other == token,
-                CallKind::Acquire { .. } | CallKind::Cancel { .. } => true,
-                CallKind::StaleRelease { .. } | CallKind::SetTtl(_) => false,
-            })
+    fn touch_what_is_not_its_own(&mut self, world: &mut World) {
+        let old = self.lost.last().map(|grant| (grant.names[0].clone(), grant.token));
+        let others = token_of_others(world);
+        let Some((name, token)) = (if world.rng.permille(500) { old } else { others }) else {
+            return;
         };
-        if let Some(token) = token.filter(|token| !mine.contains(&token) && !of_calls(token)) {
-            self.begin(world, CallKind::StaleRelease { name, token });
+        let Some(session) = &self.session else { return };
+        let of_calls = session.calls.values().any(|call| match &call.kind {
+            CallKind::Release { grant }
+            | CallKind::Confirm { grant }
+            | CallKind::SetValue { grant, .. } => grant.token == token,
+            CallKind::Acquire { .. } | CallKind::Cancel { .. } => true,
+            CallKind::Stale { .. } | CallKind::SetTtl(_) => false,
+        });
+        if !session.held.contains_key(&token) && !of_calls {
+            let what = *world.rng.pick(&[Stale::Release, Stale::Confirm, Stale::SetValue]);
+            self.begin(world, CallKind::Stale { what, name, token });
         }
     }
 
@@ -134,35 +166,75 @@ impl Client {
             return;
         }
         let Some(session) = &self.session else { return };
-        if let Some((name, token)) = session.held.iter().next_back() {
-            send_write(world, self.id, session.id, name, *token);
+        let active = |held: &&Held| matches!(held.state, State::Active);
+        let active: Vec<_> = session.held.values().filter(active).collect();
+        if !active.is_empty() {
+            let grant = &world.rng.pick(&active).grant;
+            send_write(world, self.id, grant);
         }
     }
 
     fn write_under_lost_tokens(&mut self, world: &mut World) {
-        if world.rng.permille(60)
-            && let Some((name, token)) = self.lost.last().cloned()
-        {
-            send_write(world, self.id, SessionId(0), &name, token);
+        if self.lost.is_empty() || !world.rng.permille(60) {
+            return;
         }
+        let last = &self.lost[self.lost.len().saturating_sub(4)..];
+        let grant = Rc::clone(world.rng.pick(last));
+        send_write(world, self.id, &grant);
     }
 }
 
-fn send_write(
-    world: &mut World,
-    client: usize,
-    session: SessionId,
-    name: &ResourceName,
-    token: Token,
-) {
+fn send_write(world: &mut World, client: usize, grant: &GrantRow) {
     let paused = world.rng.permille(60);
     let delay: Micros = if paused { world.rng.range(20, 2500) * MS } else { world.delay() };
-    let (cluster, resource) = (ClusterId::new([7; 16]), name.clone());
-    let fence = Fence { cluster, resource, slot: None, token, floor: token };
-    world.after(delay, Event::Write { client, session: session.0, fence });
+    let destination = world.rng.index(DESTINATIONS);
+    let one = world.rng.index(grant.names.len());
+    let mut fence = fences(grant).nth(one).expect("one for each name");
+    if world.rng.permille(4) {
+        // No authority makes one like it.
+        fence.floor = Token::new(fence.token.get() + 1).expect("tokens of a run are small");
+    }
+    world.after(delay, Event::Write(Write { client, destination, fence, checked: false }));
 }
 
-fn resource(world: &mut World) -> ResourceName {
-    let n = world.rng.index(world.profile.resources);
-    ResourceName::new(["job/1", "job/2", "job/3"][n]).expect("short and plain")
+/// What is asked for, and on which terms.
+fn claim(world: &mut World) -> Claim {
+    let Mix { shared, slots, sets } = world.profile.mix;
+    let resources = world.profile.resources;
+    let at = world.rng.index(resources);
+    let drawn = world.rng.below(100);
+    let mut names = vec![resource(at)];
+    let mut mode = Mode::Exclusive;
+    if drawn < shared {
+        mode = Mode::Shared;
+    } else if drawn < shared + slots {
+        // All name the same number, as a rule.
+        let wrong = u32::from(world.rng.permille(40));
+        mode = Mode::Slots { of: world.profile.slots[at] + wrong };
+    } else if drawn < shared + slots + sets {
+        let more = world.rng.range(1, resources as u64 - 1) as usize;
+        names.extend((1..=more).map(|next| resource((at + next) % resources)));
+    }
+    let lock_delay = match world.rng.below(4) {
+        0 => Millis(world.rng.range(50, 600)),
+        _ => Millis(0),
+    };
+    let handoff = match world.rng.below(4) {
+        0 => Handoff::Strict { barrier: Millis(world.rng.range(100, 900)) },
+        _ => Handoff::Plain,
+    };
+    let value = if world.rng.permille(300) { value(world) } else { Value::default() };
+    Claim::new(names, mode, Terms { lock_delay, handoff, value })
+        .expect("as the contract bounds it")
+}
+
+fn value(world: &mut World) -> Value {
+    Value::new(&[world.rng.below(256) as u8]).expect("one byte")
+}
+
+/// Of whoever holds some resource.
+fn token_of_others(world: &mut World) -> Option<(ResourceName, Token)> {
+    let at = world.rng.index(world.profile.resources);
+    let holders = &world.properties.books.places[at].holders;
+    holders.first().map(|token| (resource(at), *token))
 }

@@ -1,96 +1,102 @@
-//! [I4] Waiters stand in one order per resource, nobody overtakes, nobody starves, and
-//! a waiter whose session ends leaves in that entry.
-//!
-//! Kept from the events alone: the table is not asked.
+//! [I4] Waiters stand in one order per resource over all modes, nobody overtakes, nobody
+//! waits for what could be granted, a set waits in every queue it names, and nobody's
+//! places outlive its session.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use ringfence::locks::{Event, Happened, SessionId, WaitId};
 
-use ringfence::locks::{Happened, LockTable, ResourceName, SessionId, WaitId};
+use super::books::{Books, place};
 
-use crate::log::Committed;
-use crate::time::{MS, Micros};
+/// How many names one entry grants to waiters when entries are small.
+const SMALL_ENTRY: usize = 2;
 
-/// How long after its deadline a wait may stand in a quiet time.
-const LATE_MAX: Micros = 3000 * MS;
-
-#[derive(Default)]
-pub struct Queues {
-    queues: BTreeMap<ResourceName, VecDeque<WaitId>>,
-    held: BTreeSet<ResourceName>,
-    since: BTreeMap<WaitId, Micros>,
+/// What happened is judged by what stood in the books before it.
+pub fn check(books: &Books, what: &Happened) -> Result<(), String> {
+    match what {
+        Happened::Granted { wait, names, .. } => {
+            names.iter().map(place).try_for_each(|at| first(books, *wait, at))
+        }
+        Happened::LeftQueue { wait, .. } => match books.waits.contains_key(wait) {
+            true => Ok(()),
+            false => Err(format!("{wait:?} leaves a queue in which it does not stand")),
+        },
+        Happened::Ended { session, .. } => nobody_left(books, *session),
+        Happened::Queued { wait, names, .. } if names.len() > 1 => {
+            let frozen = names.iter().find(|name| books.places[place(name)].frozen.is_some());
+            frozen.map_or(Ok(()), |name| Err(format!("{wait:?}, a set, waits for frozen {name}")))
+        }
+        Happened::Frozen { name, token, .. } => {
+            let here = &books.places[place(name)];
+            let set = |wait: &&WaitId| books.waits[wait].places.len() > 1;
+            match (here.holders.first(), here.queue.iter().find(set)) {
+                (None, None) => Ok(()),
+                left => Err(format!("{token} freezes {name} and leaves {left:?}")),
+            }
+        }
+        Happened::Opened { .. }
+        | Happened::Queued { .. }
+        | Happened::GrantEnded { .. }
+        | Happened::Activated { .. }
+        | Happened::ValueChanged { .. }
+        | Happened::Asked { .. }
+        | Happened::Reopened { .. }
+        | Happened::Thawed { .. }
+        | Happened::Resized { .. } => Ok(()),
+    }
 }
 
-impl Queues {
-    pub fn committed(&mut self, seen: &Committed<'_>) -> Result<(), String> {
-        for event in &seen.effects.events {
-            match &event.what {
-                Happened::Queued { wait, names, .. } => {
-                    self.since.insert(*wait, seen.now);
-                    for name in names {
-                        self.queues.entry(name.clone()).or_default().push_back(*wait);
-                    }
-                }
-                Happened::Granted { wait, names, .. } => {
-                    self.held.extend(names.iter().cloned());
-                    self.granted(*wait, names)?;
-                }
-                Happened::LeftQueue { wait, names, .. } => {
-                    self.since.remove(wait);
-                    for name in names {
-                        self.queues.entry(name.clone()).or_default().retain(|w| w != wait);
-                    }
-                }
-                Happened::GrantEnded { names, .. } => {
-                    for name in names {
-                        self.held.remove(name);
-                    }
-                }
-                Happened::Ended { session, .. } => self.nobody_left(*session)?,
-                Happened::Opened { .. } => {}
-            }
-        }
-        self.nobody_could_go()
+/// Whoever waits is granted when it is first; whoever does not wait, when nobody does.
+fn first(books: &Books, wait: WaitId, at: usize) -> Result<(), String> {
+    let waited = books.waits.contains_key(&wait).then_some(wait);
+    let first = books.places[at].queue.front().copied();
+    if first == waited {
+        return Ok(());
     }
+    Err(format!("{wait:?} is granted job/{} before {first:?}", at + 1))
+}
 
-    /// Whoever waits is granted when it is first; whoever does not wait, when nobody
-    /// does.
-    fn granted(&mut self, wait: WaitId, names: &[ResourceName]) -> Result<(), String> {
-        let waited = self.since.remove(&wait).is_some();
-        for name in names {
-            let queue = self.queues.entry(name.clone()).or_default();
-            let first = if waited { queue.pop_front() } else { queue.front().copied() };
-            if first != waited.then_some(wait) {
-                return Err(format!("{wait:?} is granted {name} before {first:?}"));
-            }
-        }
-        Ok(())
+fn nobody_left(books: &Books, session: SessionId) -> Result<(), String> {
+    if let Some(wait) = books.waits.keys().find(|wait| wait.session == session) {
+        return Err(format!("{wait:?} waits though its session has ended"));
     }
+    match books.has_places(session) {
+        true => Err(format!("{session} holds something though it has ended")),
+        false => Ok(()),
+    }
+}
 
-    fn nobody_left(&self, session: SessionId) -> Result<(), String> {
-        match self.since.keys().find(|wait| wait.session == session) {
-            Some(wait) => Err(format!("{wait:?} waits though its session has ended")),
-            None => Ok(()),
+/// After an entry nobody waits for what it could have, unless the entry was full.
+pub fn nobody_could_go(books: &Books, events: &[Event], small: bool) -> Result<(), String> {
+    let granted = |event: &Event| match &event.what {
+        Happened::Granted { names, .. } => names.len(),
+        _ => 0,
+    };
+    if small && events.iter().map(granted).sum::<usize>() >= SMALL_ENTRY {
+        return Ok(());
+    }
+    for here in &books.places {
+        let Some(wait) = here.queue.front() else { continue };
+        let waiting = &books.waits[wait];
+        let goes = |at: &usize| {
+            books.places[*at].queue.front() == Some(wait) && books.admits(*at, waiting.mode)
+        };
+        if waiting.places.iter().all(goes) {
+            return Err(format!("{wait:?} waits for what is free"));
         }
     }
+    Ok(())
+}
 
-    fn nobody_could_go(&self) -> Result<(), String> {
-        let free = |name: &&ResourceName| !self.held.contains(*name);
-        let waited_for = self.queues.iter().filter(|(_, queue)| !queue.is_empty());
-        match waited_for.map(|(name, _)| name).find(free) {
-            Some(name) => Err(format!("{name} is free and somebody waits for it")),
-            None => Ok(()),
-        }
-    }
-
-    /// At the end of a quiet time nobody waits long beyond its deadline.
-    pub fn finish(&self, now: Micros, table: &LockTable) -> Result<(), String> {
-        for (wait, since) in &self.since {
-            let row = table.wait(*wait).ok_or(format!("{wait:?} waits in no table"))?;
-            let latest = since + row.deadline.0 * MS + LATE_MAX;
-            if latest < now && *since > crate::faults::QUIET {
-                return Err(format!("{wait:?} has waited since {since} us"));
-            }
-        }
-        Ok(())
-    }
+#[test]
+fn who_overtakes_is_noticed() {
+    use super::made_up::{granted, queued};
+    let mut books = Books::default();
+    books.take(&granted(1, "job/1", 1), 0);
+    books.take(&queued(2, "job/1"), 0);
+    books.take(&queued(3, "job/1"), 0);
+    assert!(check(&books, &granted(2, "job/1", 2)).is_ok());
+    assert!(check(&books, &granted(3, "job/1", 2)).is_err());
+    assert!(check(&books, &granted(4, "job/1", 2)).is_err());
+    assert!(nobody_could_go(&books, &[], false).is_ok());
+    books.places[0].holders.clear();
+    assert!(nobody_could_go(&books, &[], false).is_err());
 }

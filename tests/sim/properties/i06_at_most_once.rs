@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use ringfence::locks::{
-    Command, Done, Effects, Fact, Happened, Header, RequestId, SessionId, WaitId,
+    Command, Done, Effects, Event, Fact, Happened, Header, RequestId, SessionId, Token, WaitId,
 };
 
 use crate::log::Committed;
@@ -18,6 +18,8 @@ pub struct AtMostOnce {
     granted: BTreeSet<WaitId>,
     cancelled: BTreeSet<WaitId>,
     ended: BTreeSet<SessionId>,
+    activated: BTreeSet<Token>,
+    gone: BTreeSet<Token>,
 }
 
 impl AtMostOnce {
@@ -37,7 +39,10 @@ impl AtMostOnce {
 
     fn request(&mut self, header: &Header, effects: &Effects) -> Result<(), String> {
         let saw = effects.facts.iter().any(|fact| matches!(fact, Fact::Seen { .. }));
-        if effects.events.is_empty() && !saw {
+        // A grant to one who waited is no effect of the request that made room, still less
+        // of one that only came when an earlier entry had left it to do.
+        let waited = |event: &Event| matches!(&event.what, Happened::Granted { wait, .. } if self.queued.contains(wait));
+        if effects.events.iter().all(waited) && !saw {
             return Ok(());
         }
         let key = (header.session, header.id);
@@ -60,9 +65,16 @@ impl AtMostOnce {
                     self.granted.insert(*wait) && !self.cancelled.contains(wait)
                 }
                 Happened::Ended { session, .. } => self.ended.insert(*session),
+                Happened::Activated { token, .. } => self.activated.insert(*token),
+                Happened::GrantEnded { token, .. } => self.gone.insert(*token),
                 Happened::Opened { .. }
-                | Happened::GrantEnded { .. }
-                | Happened::LeftQueue { .. } => true,
+                | Happened::LeftQueue { .. }
+                | Happened::ValueChanged { .. }
+                | Happened::Asked { .. }
+                | Happened::Reopened { .. }
+                | Happened::Frozen { .. }
+                | Happened::Thawed { .. }
+                | Happened::Resized { .. } => true,
             };
             if !fresh {
                 return Err(format!("settled before, and yet {:?}", event.what));
@@ -91,12 +103,22 @@ fn header_of(command: &Command) -> Option<&Header> {
         Command::SetTtl { header, .. }
         | Command::Acquire { header, .. }
         | Command::Cancel { header, .. }
+        | Command::Confirm { header, .. }
+        | Command::SetValue { header, .. }
         | Command::Release { header, .. } => Some(header),
         Command::Bootstrap(_)
         | Command::OpenSession { .. }
         | Command::CloseSession { .. }
         | Command::MarkSeen { .. }
         | Command::ExpireSessions { .. }
-        | Command::ExpireWaits { .. } => None,
+        | Command::ExpireWaits { .. }
+        | Command::Revoke { .. }
+        | Command::Freeze { .. }
+        | Command::Thaw { .. }
+        | Command::Resize { .. }
+        | Command::AskRelease { .. }
+        | Command::ExpireBarriers { .. }
+        | Command::EndClosures { .. }
+        | Command::Settle => None,
     }
 }

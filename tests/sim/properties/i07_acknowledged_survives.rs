@@ -16,6 +16,7 @@ pub fn same_entry(index: usize, same: bool) -> Result<(), String> {
 pub fn unknown(ask: &Ask) -> Result<(), String> {
     let session = match ask {
         Ask::Renew { session, .. } => session.to_string(),
+        Ask::CheckToken { token, .. } => format!("of {token}"),
         Ask::Command(command) => format!("that of {command:?}"),
     };
     Err(format!("session {session} was acknowledged and is unknown"))
