@@ -50,7 +50,11 @@ pub fn fences_told(fences: &[Fence]) -> String {
         vec![fence.resource.clone(), slot, fence.token.to_string(), fence.floor.to_string()]
     });
     let mut text = output::table(&["RESOURCE", "SLOT", "TOKEN", "FLOOR"], rows);
-    if let Some(first) = fences.first() {
+    // A floor below the token lets the other holders write, and the former one with them.
+    if fences.iter().any(|fence| fence.slot.is_none() && fence.floor < fence.token) {
+        text += "Others still share it: one of them alone cannot be shut out. Revoke all for \
+                 that, or freeze it.\n";
+    } else if let Some(first) = fences.first() {
         text += &format!(
             "Destinations refuse what came before once they know this: raise it at each, or wait\n\
              for the next holder's first write. In PostgreSQL:\n  {}\n",
@@ -122,6 +126,8 @@ mod tests {
         };
         let sql = "SELECT ringfence.check_fence('ab', 'it''s', 2, 42, 7);";
         assert_eq!(raise_in_sql(&fence), sql);
-        assert!(fences_told(&[fence]).contains(sql));
+        assert!(fences_told(std::slice::from_ref(&fence)).contains(sql));
+        let shared = fences_told(&[Fence { slot: None, ..fence }]);
+        assert!(!shared.contains("SELECT") && shared.contains("\nOthers still share it"));
     }
 }

@@ -93,10 +93,6 @@ pub fn tell(
             let name = shown(&resource);
             let mut text = format!("the grant on {name} with token {token} has ended\n");
             text += &by_hand::fences_told(&fences);
-            if fences.iter().any(|fence| fence.slot.is_none() && fence.floor < fence.token) {
-                text += "Others still share it: one of them alone cannot be shut out. Revoke all \
-                         for that, or freeze it.\n";
-            }
             output::text(&text)
         }
     }

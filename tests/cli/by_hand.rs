@@ -18,8 +18,8 @@ fn bare(fence: &Value) -> Value {
     fence
 }
 
-fn held(cluster: &Cluster, options: &[&str]) -> Lock {
-    let lock = Lock::run(on(cluster, &["lock", "--ttl", "1m"]), options, PATIENT);
+fn held(cluster: &Cluster, ttl: &str, options: &[&str]) -> Lock {
+    let lock = Lock::run(on(cluster, &["lock", "--ttl", ttl]), options, PATIENT);
     lock.wrote("up");
     lock
 }
@@ -27,7 +27,7 @@ fn held(cluster: &Cluster, options: &[&str]) -> Lock {
 #[tokio::test]
 async fn scenario_g5_a_break_needs_the_exact_token_and_cannot_hit_a_newer_holder() {
     let cluster = Cluster::start(1).await;
-    let crashed = held(&cluster, &["job/7"]);
+    let crashed = held(&cluster, "1m", &["job/7"]);
     let pid = crashed.wrapper.as_ref().unwrap().id();
     crashed.signal(Signal::SIGKILL);
     eventually("it is dead", || !runs(pid));
@@ -50,7 +50,7 @@ async fn scenario_g5_a_break_needs_the_exact_token_and_cannot_hit_a_newer_holder
     assert!(revoked.out.contains("\njob/7      -      2       2\n"), "{}", revoked.out);
     assert!(revoked.out.contains(", 'job/7', NULL, 2, 2);\n"), "{}", revoked.out);
 
-    let next = held(&cluster, &["job/7"]);
+    let next = held(&cluster, "1m", &["job/7"]);
     let late = run(&cluster, &exact);
     assert_eq!(late.code, 77);
     assert!(late.err.contains("It is held with token 3 by host "), "{}", late.err);
@@ -104,7 +104,7 @@ async fn who_is_asked_in_vain_is_revoked_when_the_time_is_over() {
     let options = ["job/7", "--ttl", "2s", "--grace", "100ms"];
     let deaf = Lock::run(on(&cluster, &["lock"]), &options, PATIENT);
     deaf.wrote("up");
-    let ask = ["ask", "job/7", "--token", "1", "--within", "1s", "--reason", "now"];
+    let ask = ["ask", "job/7", "--token", "1", "--within", "3s", "--reason", "now"];
     let asked = run(&cluster, &[&ask[..], &["--revoke-after"]].concat());
     assert_eq!(asked.code, 0, "{}", asked.err);
     assert!(asked.err.contains("job/7: not given back in time"), "{}", asked.err);
@@ -127,7 +127,7 @@ async fn who_is_asked_in_vain_is_revoked_when_the_time_is_over() {
 #[tokio::test]
 async fn what_is_frozen_is_closed_to_all_until_exactly_this_freeze_is_over() {
     let cluster = Cluster::start(1).await;
-    let holder = held(&cluster, &["db"]);
+    let holder = held(&cluster, "2s", &["db"]);
     let by = ["--actor", "alice", "--reason", "move to db-2"];
     let freeze = [&["freeze", "db", "-o", "json"], &by[..]].concat();
     let frozen = json(on(&cluster, &freeze));
@@ -168,7 +168,7 @@ async fn a_slot_that_is_no_more_has_a_fence_and_is_not_granted_again() {
     let none = run(&cluster, &["resize", "seat", "--slots", "2", "--reason", "x"]);
     assert_eq!(none.code, 77);
     assert!(none.err.contains("nobody holds or awaits a slot of seat. It is free"), "{}", none.err);
-    let seat = || held(&cluster, &["seat", "--slots", "2"]);
+    let seat = || held(&cluster, "1m", &["seat", "--slots", "2"]);
     let [first, second] = [seat(), seat()];
     let resize = ["resize", "seat", "--slots", "1", "--reason", "one less", "-o", "json"];
     let resized = json(on(&cluster, &resize));

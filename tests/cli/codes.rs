@@ -1,6 +1,7 @@
 //! Exit codes, messages and the environment of the command.
 
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
@@ -51,16 +52,16 @@ fn what_is_held_is_not_acquired_by_a_try_or_a_short_wait() {
 fn who_waits_is_told_for_whom_and_runs_when_it_is_free() {
     let authority = Authority::start();
     let token = authority.rival_with("job/7", &[("host", "web-3")]);
-    let waiting = at(&authority, &["lock", "job/7", "--", "echo", "ran"]).spawn().unwrap();
-    eventually("it waits", || authority.waiting("job/7") == 1);
-    std::thread::sleep(Duration::from_millis(1_500));
-    authority.revoke("job/7");
-    let ended = crate::run::finish(waiting);
-    assert_eq!((ended.code, ended.out.as_str()), (0, "ran\n"));
+    let mut waiting = at(&authority, &["lock", "job/7", "--", "echo", "ran"]).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(waiting.stderr.take().unwrap()).read_line(&mut line).unwrap();
     let told = format!(
         "waiting for job/7: held with token {token} by host web-3; 1 waiting, next in the queue"
     );
-    assert!(ended.err.starts_with(&format!("ringfence: {told}\n")), "{}", ended.err);
+    assert_eq!(line, format!("ringfence: {told}\n"));
+    authority.revoke("job/7");
+    let ended = crate::run::finish(waiting);
+    assert_eq!((ended.code, ended.out.as_str()), (0, "ran\n"));
 }
 
 #[test]

@@ -1,30 +1,36 @@
 //! Watches and elections, against real nodes.
 
-use std::io::{BufRead, BufReader, Lines};
-use std::process::{Child, ChildStdout, Command};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command};
+use std::sync::mpsc::{self, Receiver};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
-use crate::run::{Done, Lock, PATIENT, done, finish, go, json, on};
+use crate::run::{Done, Lock, PATIENT, SOON, done, eventually, finish, go, json, on};
 
 /// A command that goes on printing lines. Killed when dropped.
 struct Stream {
     child: Option<Child>,
-    lines: Lines<BufReader<ChildStdout>>,
+    lines: Receiver<String>,
 }
 
 impl Stream {
     fn start(mut command: Command) -> Self {
         let mut child = command.spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let (line, lines) = mpsc::channel();
+        // It ends with the command.
+        std::thread::spawn(move || {
+            stdout.lines().map_while(Result::ok).try_for_each(|text| line.send(text))
+        });
         Self { child: Some(child), lines }
     }
 
     fn line(&mut self) -> String {
-        self.lines.next().expect("it goes on").unwrap()
+        self.lines.recv_timeout(SOON).expect("it goes on, and soon")
     }
 
     fn object(&mut self) -> Value {
@@ -159,7 +165,7 @@ async fn who_observes_an_election_sees_each_leader_with_its_value_and_no_leader(
     assert!(line.ends_with(" leads with token 1, shows db-1:5432"), "{line}");
     let second = candidate("db-2:5432");
     let waiting = || json(on(&cluster, &["queue", "e", "-o", "json"]))["waiting"] == 1;
-    crate::run::eventually("the second is a candidate", waiting);
+    eventually("the second is a candidate", waiting);
     assert!(!second.has_written("up"));
     go(&first);
     assert_eq!(first.done().code, 3);
