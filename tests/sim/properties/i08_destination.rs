@@ -105,3 +105,25 @@ fn before(books: &Books, token: Token, latest: Token) -> String {
         (one, other) => format!("wrote as a former holder, {one:?} before {other:?},"),
     }
 }
+
+#[test]
+fn a_write_from_before_the_resource_was_last_taken_is_noticed() {
+    use super::made_up::{fence, granted, slot, taken};
+    let mut books = Books::default();
+    books.take(&granted(1, "job/1", 1), 0);
+    books.take(&taken(1, "job/1", 1, ringfence::locks::Millis(0)), 0);
+    books.take(&slot(2, "job/1", 2, 0), 0);
+    books.take(&slot(3, "job/1", 3, 1), 0);
+    let mut destinations = DestinationHolds::default();
+    let mut wrote = |token, slot, accepted| {
+        let verdict = Verdict { accepted, before: (0, 0), after: (0, 0) };
+        destinations.wrote(&books, 0, &fence("job/1", token, token, slot), verdict)
+    };
+    assert_eq!(wrote(1, None, true), Ok(()));
+    assert_eq!(wrote(3, Some(1), true), Ok(()));
+    assert_eq!(wrote(2, Some(0), true), Ok(()));
+    let late = "1 wrote as a former holder, exclusive before slots(2), after 3";
+    assert_eq!(wrote(1, None, true), Err(late.into()));
+    assert_eq!(wrote(1, None, false), Ok(()));
+    assert_eq!(wrote(2, Some(0), false), Err("live token 2 refused on job/1".into()));
+}

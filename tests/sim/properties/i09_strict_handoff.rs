@@ -110,3 +110,24 @@ fn shut_out(earlier: &Grant, later: &Grant) -> bool {
         Mode::Slots { .. } => one.mode.slots().is_none() || one.slot == other.slot,
     }
 }
+
+#[test]
+fn a_write_behind_a_strict_acquire_that_has_returned_is_noticed() {
+    use super::made_up::{fence, granted, taken};
+    let mut books = Books::default();
+    books.take(&granted(1, "job/1", 1), 0);
+    books.take(&taken(1, "job/1", 1, ringfence::locks::Millis(0)), 0);
+    books.take(&granted(2, "job/1", 2), 0);
+    let mut destinations = [Destination::default(), Destination::default()];
+    let mut handoff = StrictHandoff::default();
+    let raise = fence("job/1", 2, 2, None);
+    let mut returned =
+        |at: &[Destination]| handoff.returned(&books, at, std::slice::from_ref(&raise), 0b01);
+    assert!(returned(&destinations).is_err());
+    destinations[0].write(&raise, true);
+    assert_eq!(returned(&destinations), Ok(()));
+    let stale = fence("job/1", 1, 1, None);
+    assert!(handoff.wrote(&books, 0, &stale).is_err());
+    assert_eq!(handoff.wrote(&books, 1, &stale), Ok(()), "it was not named");
+    assert_eq!(handoff.wrote(&books, 0, &raise), Ok(()));
+}

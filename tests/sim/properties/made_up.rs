@@ -1,8 +1,8 @@
 //! Events that no correct table makes, to show that the checks would notice.
 
 use ringfence::locks::{
-    Done, Effects, Event, Granted, Happened, LockTable, Mode, Phase, Position, RequestId,
-    ResourceName, Revision, SessionId, Term, Token, WaitId,
+    ClusterId, Done, Effects, Event, Fence, GrantEndCause, Granted, Happened, LockTable, Millis,
+    Mode, Phase, Position, RequestId, ResourceName, Revision, SessionId, Term, Token, WaitId,
 };
 
 use crate::log::Committed;
@@ -32,6 +32,20 @@ pub fn shared(session: u64, name: &str, token: u64) -> Happened {
 /// One of two slots.
 pub fn slot(session: u64, name: &str, token: u64, slot: u32) -> Happened {
     grant(session, name, token, Mode::Slots { of: 2 }, Some(slot))
+}
+
+/// The grant that a session of its own was given ends without its doing.
+pub fn taken(session: u64, name: &str, token: u64, delay: Millis) -> Happened {
+    let token = Token::new(token).expect("a small token");
+    let (wait, names, cause) = (wait(session), names(name), GrantEndCause::Unconfirmed);
+    Happened::GrantEnded { wait, names, slot: None, token, cause, delay }
+}
+
+pub fn fence(name: &str, token: u64, floor: u64, slot: Option<u32>) -> Fence {
+    let number = |n| Token::new(n).expect("a small token");
+    let resource = names(name).remove(0);
+    let (token, floor, cluster) = (number(token), number(floor), ClusterId::new([7; 16]));
+    Fence { cluster, resource, slot, token, floor }
 }
 
 pub fn queued(session: u64, name: &str) -> Happened {

@@ -108,3 +108,21 @@ fn not_early(what: &str, length: Millis, since: Micros, now: Micros) -> Result<(
     }
     Err(format!("{what} of {length:?} since {since} us was over at {now} us"))
 }
+
+#[test]
+fn a_lock_delay_that_nobody_agreed_to_or_that_is_over_early_is_noticed() {
+    use super::made_up::{granted, taken};
+    let delay = Millis(100);
+    assert!(not_early("the lock delay", delay, 5_000, 104_000).is_err());
+    assert_eq!(not_early("the lock delay", delay, 5_000, 105_000), Ok(()));
+    let mut books = Books::default();
+    books.take(&granted(1, "job/1", 1), 0);
+    let wait = books.grants.values().next().expect("granted").wait;
+    let names = vec![super::books::resource(0)];
+    let terms = ringfence::locks::Terms { lock_delay: delay, ..Default::default() };
+    let claim = ringfence::locks::Claim { names, mode: ringfence::locks::Mode::Exclusive, terms };
+    books.asked.insert(wait, (claim, Wait::Try));
+    let mut closures = Closures::default();
+    assert!(closures.check(&books, &taken(1, "job/1", 1, Millis(0)), 0).is_err());
+    assert_eq!(closures.check(&books, &taken(1, "job/1", 1, delay), 0), Ok(()));
+}
