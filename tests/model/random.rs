@@ -22,7 +22,7 @@ type Met = BTreeMap<String, u64>;
 
 #[test]
 fn the_table_is_the_naive_model_under_any_order_of_requests() {
-    let met = run(300, vec(step(), 1..160), small);
+    let met = run(350, vec(step(), 1..160), small);
     let expected = [
         "Opened",
         "Closed",

@@ -181,7 +181,7 @@ pub fn step_entangled() -> impl Strategy<Value = Step> {
         8 => (who(), any::<u8>(), how())
             .prop_map(|(who, which, how)| Step::Hold { who, which, act: Act::Release, how }),
         2 => any::<u8>().prop_map(|which| Step::ExpireWaits { which: vec![which] }),
-        1 => any::<u8>().prop_map(|which| Step::Administer { act: Administers::Resize, which }),
+        3 => any::<u8>().prop_map(|which| Step::Administer { act: Administers::Resize, which }),
         1 => Just(Step::Restart),
     ]
 }

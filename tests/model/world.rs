@@ -97,7 +97,7 @@ impl World {
             Step::Acquire { who, names, terms, waits, how } => {
                 let header = self.header(who, how, now);
                 let names = names_of(*names);
-                let (mode, terms) = (mode_of(*terms, &names), terms_of(*terms));
+                let (mode, terms) = (mode_of(*terms, &names, now), terms_of(*terms));
                 let claim = Claim::new(names, mode, terms).expect("a good claim");
                 let deadline = Millis(1_000 + u64::from(how.outstanding));
                 let wait = if *waits { Wait::UpTo(deadline) } else { Wait::Try };
@@ -276,14 +276,17 @@ fn names_of_mask(mask: u8) -> Vec<ResourceName> {
     names.map(|(_, name)| ResourceName::new(name).expect("a good name")).collect()
 }
 
-/// Sets are exclusive; half of the rest is in one of the other modes.
-fn mode_of(n: u8, names: &[ResourceName]) -> Mode {
+/// Sets are exclusive; of the rest half is in one of the other modes, and of d most in slots.
+/// Who asks for a slot mostly knows how many there are.
+fn mode_of(n: u8, names: &[ResourceName], now: &Naive) -> Mode {
+    let [name] = names else { return Mode::Exclusive };
+    let known = now.slots(name).filter(|_| n < 170);
     match n % 8 {
-        _ if names.len() > 1 => Mode::Exclusive,
+        1.. if name.as_str() == "d" => Mode::Slots { of: known.unwrap_or(2) },
         0..=2 => Mode::Exclusive,
         3 | 4 => Mode::Shared,
-        5 | 6 => Mode::Slots { of: 2 },
-        _ => Mode::Slots { of: 3 },
+        5 | 6 => Mode::Slots { of: known.unwrap_or(2) },
+        _ => Mode::Slots { of: known.unwrap_or(3) },
     }
 }
 

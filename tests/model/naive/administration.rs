@@ -56,6 +56,7 @@ impl Naive {
     pub fn resize(&mut self, resource: &ResourceName, slots: u32, note: &Note) -> Outcome {
         let before = self.slots(resource).ok_or(Refusal::NotHeld)?;
         let token = self.token_of_administrator()?;
+        self.shrunk |= slots < before;
         let floor = self.lowest(resource).unwrap_or(token);
         self.resizes.retain(|r| r.name != *resource);
         let (name, since) = (resource.clone(), self.now());

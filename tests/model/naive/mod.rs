@@ -37,7 +37,7 @@ pub struct Naive {
     pub events: Vec<Happened>,
     /// Names at which somebody left or something opened, in the last entry.
     freed: Vec<ResourceName>,
-    /// Whether any number of slots was ever changed.
+    /// Whether any number of slots was ever made smaller.
     shrunk: bool,
 }
 
@@ -122,7 +122,6 @@ impl Naive {
         self.events.clear();
         let outcome = command.map_or(Ok(Done::Nothing), |command| self.command(command));
         self.hand_on();
-        self.shrunk |= self.resizes.iter().any(|resize| resize.since.index == at.index);
         // Only who takes slots away can bring about what no wait was let in to.
         assert!(self.shrunk || self.stuck().is_empty(), "an undetected stall");
         outcome

@@ -71,13 +71,16 @@ impl Naive {
             if settled || *id == header.id || own.contains(id) {
                 continue;
             }
-            let before = (state.answers.clone(), state.answered.clone());
+            // Where there is no room, only what takes the place of an answer is noted; also of
+            // ids that would lengthen a range.
+            if self.kept(session) >= WINDOW_MAX
+                && self.of(session).answers.iter().all(|a| a.id != *id)
+            {
+                continue;
+            }
+            let state = self.of(session);
             state.answers.retain(|a| a.id != *id);
             state.answered.push(*id);
-            if self.kept(session) > WINDOW_MAX {
-                let state = self.of(session);
-                (state.answers, state.answered) = before;
-            }
         }
     }
 
