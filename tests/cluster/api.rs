@@ -111,7 +111,7 @@ async fn waits_that_a_follower_forwards_hold_up_nothing_else() {
             })
         })
         .collect();
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + PATIENCE * 2;
     while node.get("job/7").await.expect("a view").waiting < WAITERS {
         assert!(Instant::now() < until, "not all wait");
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -1,7 +1,7 @@
 //! What is held, awaited and closed, kept from the events alone: the table is never
 //! asked. The properties judge every event by what stood here before it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use ringfence::locks::{
     Claim, Command, GrantEndCause, Granted, Handoff, Happened, Mode, Phase, ResourceName,
@@ -121,8 +121,10 @@ impl Books {
         if at.frozen.is_some() || others.any(conflict) {
             return false;
         }
-        let taken = at.holders.len() + at.closures.len();
-        mode.slots().is_none_or(|of| taken < at.slots.unwrap_or(of) as usize)
+        let Some(slots) = mode.slots().map(|of| at.slots.unwrap_or(of)) else { return true };
+        let theirs = at.holders.iter().chain(&at.closures);
+        let taken: BTreeSet<_> = theirs.filter_map(|of| self.grants[of].granted.slot).collect();
+        at.holders.len() < slots as usize && (0..slots).any(|slot| !taken.contains(&slot))
     }
 
     /// Takes in what happened.
