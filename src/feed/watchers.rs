@@ -22,6 +22,9 @@ use crate::locks::{Event, Revision};
 /// How many may watch on one node if nothing else is set.
 pub const WATCHERS_MAX: usize = 10_000;
 
+/// How many events are looked through under one hold of the lock.
+const EVENTS_PER_LOCK: usize = 32;
+
 /// Everybody who watches on this node.
 #[derive(Debug, Default)]
 pub struct Watchers {
@@ -149,19 +152,20 @@ impl Watchers {
 
     /// Wakes whom the events concern. An overrun concerns all: what happened is not
     /// known.
+    ///
+    /// Those who take their turns are not held up for longer than a few events take.
     pub fn look_through(&self, read: &Result<Read, Behind>) {
-        let mut seats = self.seats.lock();
         match read {
             Ok(read) => {
-                let position = seats.position;
-                for event in read.entries.iter().flat_map(|entry| &entry.events) {
-                    if event.at > position {
-                        seats.happened(event);
-                    }
+                let events: Vec<&Event> = read.entries.iter().flat_map(|e| &e.events).collect();
+                for some in events.chunks(EVENTS_PER_LOCK) {
+                    self.seats.lock().happened(some);
                 }
-                seats.position = position.max(read.to);
+                let mut seats = self.seats.lock();
+                seats.position = seats.position.max(read.to);
             }
             Err(Behind { read, since }) => {
+                let mut seats = self.seats.lock();
                 seats.wake_all(*read);
                 seats.position = seats.position.max(*since);
             }
@@ -206,7 +210,18 @@ impl Watchers {
 }
 
 impl Seats {
-    fn happened(&mut self, event: &Event) {
+    /// Looks through the events that follow the position, and moves it on.
+    fn happened(&mut self, events: &[&Event]) {
+        let position = self.position;
+        for event in events.iter().filter(|event| event.at > position) {
+            self.wake_whom_it_concerns(event);
+        }
+        if let Some(last) = events.last() {
+            self.position = self.position.max(last.at);
+        }
+    }
+
+    fn wake_whom_it_concerns(&mut self, event: &Event) {
         let after = Revision::end_of(event.at.index.saturating_sub(1));
         self.wake(&Topic::Everything, after);
         for name in names_of(event) {
