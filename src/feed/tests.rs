@@ -250,8 +250,9 @@ fn as_many_watch_as_may_and_a_place_given_up_is_free() {
         let at = Revision::end_of(10);
         assert_eq!(seat.turn(at), Turn::Idle(at));
     }
-    node.watchers.close();
-    assert_eq!(seats[0].turn(Revision::end_of(10)), Turn::Closed);
+    node.watchers.end(Over::Stops);
+    let read = Revision::end_of(10);
+    assert_eq!(seats[0].turn(read), Turn::Over { read, why: Over::Stops });
     drop(seats);
     assert!(node.watchers.is_empty());
 }

@@ -45,7 +45,7 @@ struct Seats {
     /// Lengths in bytes of the prefixes in `idle`, and how many prefixes have each.
     lengths: BTreeMap<usize, usize>,
     max: Option<usize>,
-    closed: bool,
+    over: Option<Over>,
 }
 
 #[derive(Debug)]
@@ -84,8 +84,22 @@ pub enum Turn {
         /// Up to where it had.
         read: Revision,
     },
+    /// The watch ends, as all do here.
+    Over {
+        /// Nothing of its topic that it has not read happened up to here.
+        read: Revision,
+        /// Why.
+        why: Over,
+    },
+}
+
+/// Why every watch on a node ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Over {
+    /// The node has lost the others: what happens is not learned here.
+    CutOff,
     /// The node stops.
-    Closed,
+    Stops,
 }
 
 impl Watchers {
@@ -188,12 +202,22 @@ impl Watchers {
         self.count.store(seats.by_id.len(), Ordering::Relaxed);
     }
 
-    /// Ends every watch, and refuses new ones.
-    pub fn close(&self) {
+    /// Ends every watch from now on.
+    pub fn end(&self, why: Over) {
         let mut seats = self.seats.lock();
-        seats.closed = true;
+        if seats.over != Some(Over::Stops) {
+            seats.over = Some(why);
+        }
         for taken in seats.by_id.values() {
             taken.wake.notify_one();
+        }
+    }
+
+    /// Watches go on that were cut off and have not ended yet, and new ones last.
+    pub fn go_on(&self) {
+        let mut seats = self.seats.lock();
+        if seats.over == Some(Over::CutOff) {
+            seats.over = None;
         }
     }
 
@@ -301,12 +325,13 @@ impl Seat {
     /// to do next. Nothing that happens after the answer is missed.
     pub fn turn(&self, read: Revision) -> Turn {
         let seats = &mut *self.watchers.seats.lock();
-        if seats.closed {
-            return Turn::Closed;
-        }
-        let position = seats.position;
+        let (position, over) = (seats.position, seats.over);
         let Some(taken) = seats.by_id.get_mut(&self.id) else { return Turn::Cut { read } };
         taken.read = read;
+        if let Some(why) = over {
+            let read = if taken.state == State::Idle { read.max(position) } else { read };
+            return Turn::Over { read, why };
+        }
         match taken.state {
             State::Idle => Turn::Idle(read.max(position)),
             State::Reads(after) if read < position => Turn::Read(after.max(read)),

@@ -90,7 +90,11 @@ impl Watching {
             };
             for (part, at) in parts {
                 after = at;
-                if tell.send(Ok(v1::WatchResponse { part: Some(part) })).await.is_err() {
+                if tell
+                    .send(Ok(v1::WatchResponse { part: Some(part), ..Default::default() }))
+                    .await
+                    .is_err()
+                {
                     return Status::cancelled("nobody listens");
                 }
             }
@@ -122,7 +126,7 @@ impl Watching {
             let state = v1::State { resources, at: Some(at), last: number == end };
             let part = Some(Part::State(state));
             let gone = |_| Status::cancelled("nobody listens");
-            tell.send(Ok(v1::WatchResponse { part })).await.map_err(gone)?;
+            tell.send(Ok(v1::WatchResponse { part, ..Default::default() })).await.map_err(gone)?;
         }
         Ok(Revision { index: at.index, ordinal: at.ordinal })
     }
