@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use super::{Behind, Read, Topic, names_of};
@@ -173,7 +173,9 @@ impl Watchers {
             Ok(read) => {
                 let events: Vec<&Event> = read.entries.iter().flat_map(|e| &e.events).collect();
                 for some in events.chunks(EVENTS_PER_LOCK) {
-                    self.seats.lock().happened(some);
+                    let mut seats = self.seats.lock();
+                    seats.happened(some);
+                    MutexGuard::unlock_fair(seats); // to who waits for it, not to this again
                 }
                 let mut seats = self.seats.lock();
                 seats.position = seats.position.max(read.to);
