@@ -157,13 +157,18 @@ impl State {
         }
     }
 
+    /// Tells those who wait here, if anybody does: on most nodes nobody.
     fn tell(&mut self, event: &Event) {
-        let (wait, settled) = match &event.what {
+        let (waiting, settled) = match &event.what {
             Happened::Granted { wait, grant, .. } => {
+                let Some(waiting) = self.waiters.remove(wait) else { return };
                 let Some(grant) = self.table.grant(grant.token) else { return };
-                (wait, Ok(grant.clone()))
+                (waiting, Ok(grant.clone()))
             }
-            Happened::LeftQueue { wait, cause, .. } => (wait, Err(cause.refusal())),
+            Happened::LeftQueue { wait, cause, .. } => {
+                let Some(waiting) = self.waiters.remove(wait) else { return };
+                (waiting, Err(cause.refusal()))
+            }
             Happened::Opened { .. }
             | Happened::Ended { .. }
             | Happened::Queued { .. }
@@ -176,7 +181,7 @@ impl State {
             | Happened::Thawed { .. }
             | Happened::Resized { .. } => return,
         };
-        for waiter in self.waiters.remove(wait).unwrap_or_default() {
+        for waiter in waiting {
             // A caller that has gone asks again under the same request id.
             let _gone = waiter.send(settled.clone());
         }

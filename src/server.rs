@@ -20,6 +20,7 @@ use crate::api::{
 };
 use crate::authority::Authority;
 use crate::config::NodeConfig;
+use crate::feed::{Over, Watchers};
 use crate::leader;
 use crate::leases::Moment;
 use crate::locks::{Bootstrap as BootstrapCommand, ClusterId, Command};
@@ -78,7 +79,7 @@ pub struct Server {
     storage: Storage,
     bootstrap: Option<JoinHandle<Result<ClusterId, BootstrapError>>>,
     serving: JoinHandle<Result<(), tonic::transport::Error>>,
-    watching: JoinHandle<()>,
+    watching: [JoinHandle<()>; 2],
     stop: oneshot::Sender<()>,
     /// Set when the folder turns out to be another cluster's.
     astray: watch::Receiver<Option<BootstrapError>>,
@@ -145,7 +146,11 @@ impl Server {
         let admitted = config.admitted_max;
         let node = Node::new(replica.clone(), Arc::clone(&authority), renewals, written, admitted);
         let node = Arc::new(node);
-        let watching = tokio::spawn(Arc::clone(&authority).serve_watchers());
+        let watchers = Arc::clone(authority.watchers());
+        let watching = [
+            tokio::spawn(Arc::clone(&authority).serve_watchers()),
+            tokio::spawn(follow_contact(replica.contact(), watchers)),
+        ];
         let (stop, stopped) = oneshot::channel();
         let serving = tokio::spawn(serve(listener, node, peers, async {
             let _asked = stopped.await;
@@ -224,10 +229,10 @@ impl Server {
     pub async fn stop(self) {
         self.replica.shutdown().await;
         let watchers = self.authority.watchers();
-        watchers.close();
+        watchers.end(Over::Stops);
         // Those who do not read are not told.
         let _late = tokio::time::timeout(WATCHES_END_WITHIN, watchers.all_gone()).await;
-        self.watching.abort();
+        self.watching.iter().for_each(JoinHandle::abort);
         let _gone = self.stop.send(());
         self.serving.abort();
         let _ended = self.serving.await;
@@ -304,6 +309,16 @@ async fn serve(
         .add_service(reflection)
         .serve_with_incoming_shutdown(incoming, stop)
         .await
+}
+
+/// Ends the watches whenever this node has lost the cluster: they would say nothing.
+async fn follow_contact(mut contact: watch::Receiver<bool>, watchers: Arc<Watchers>) {
+    while contact.changed().await.is_ok() {
+        match *contact.borrow_and_update() {
+            true => watchers.go_on(),
+            false => watchers.end(Over::CutOff),
+        }
+    }
 }
 
 /// Forms the cluster, then names the authority: whoever leads first proposes the

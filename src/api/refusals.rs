@@ -173,6 +173,12 @@ pub fn stopping() -> Status {
     Reason::NoQuorum.status("this node stops: go on at another one", [])
 }
 
+/// This node has heard of no majority lately: what happens is not learned here.
+pub fn cut_off() -> Status {
+    let text = "this node is in contact with no majority of the cluster: ask another one";
+    Reason::NoQuorum.status(text, [])
+}
+
 fn busy(holder: Option<crate::locks::Token>, waiting: u64) -> Status {
     let message = match holder {
         Some(token) => format!("held with token {token}; {waiting} waiting"),

@@ -11,17 +11,24 @@ mod stream;
 
 use std::sync::Arc;
 
+use std::time::Duration;
+
+use bytes::Bytes;
 use tonic::{Request, Response, Status};
 
 use super::node::Node;
-use super::refusals::{compacted, invalid, refused, too_many_watchers};
+use super::refusals::{compacted, cut_off, invalid, refused, too_many_watchers};
+use crate::authority::Authority;
 use crate::feed::Topic;
 use crate::locks::{Invalid, Refusal, ResourceName, Revision};
 use crate::wire::v1;
 use crate::wire::v1::watch_client::WatchClient;
 use crate::wire::v1::watch_request::What;
 use crate::wire::v1::watch_server::Watch;
-use stream::Responses;
+use stream::{Beginning, Responses};
+
+/// How long a node that has just been elected, or started, is given to hear so.
+const CONTACT_WITHIN: Duration = Duration::from_millis(300);
 
 /// `ringfence.v1.Watch`.
 #[derive(Clone)]
@@ -38,7 +45,12 @@ impl Watch for WatchService {
         let request = request.into_inner();
         let topic = topic_in(request.what).map_err(|e| invalid(&e))?;
         let resume = request.resume_after.map(|at| Revision::from(&at));
-        start(&self.0, topic, resume).map(Response::new)
+        let mut contact = self.0.replica.contact();
+        let made = tokio::time::timeout(CONTACT_WITHIN, contact.wait_for(|kept| *kept)).await;
+        if !matches!(made, Ok(Ok(_))) {
+            return Err(cut_off());
+        }
+        start(&self.0.authority, topic, resume, &request.cluster_id).map(Response::new)
     }
 
     async fn explain(
@@ -52,23 +64,33 @@ impl Watch for WatchService {
 }
 
 /// Begins a watch at what is applied here, or after a revision. That may be one that
-/// this node has not come to yet: then nothing is told until it has.
-fn start(node: &Node, topic: Topic, resume: Option<Revision>) -> Result<Responses, Status> {
-    let authority = &node.authority;
-    let (now, since) = {
+/// this node has not come to yet: then nothing is told until it has. It must be one of
+/// this cluster, though, if it is said of which it is.
+fn start(
+    authority: &Arc<Authority>,
+    topic: Topic,
+    resume: Option<Revision>,
+    of_cluster: &[u8],
+) -> Result<Responses, Status> {
+    let (cluster, now, since) = {
         let state = authority.lock();
-        if state.table.cluster().is_none() {
+        let Some(cluster) = state.table.cluster() else {
             return Err(refused(&Refusal::NotBootstrapped));
-        }
-        (Revision::end_of(state.feed.position()), state.feed.since())
+        };
+        (cluster, Revision::end_of(state.feed.position()), state.feed.since())
     };
+    if !of_cluster.is_empty() && of_cluster != cluster.as_bytes() {
+        return Err(invalid(&Invalid { field: "cluster_id", bound: "of this cluster, or empty" }));
+    }
     let read = resume.unwrap_or(now);
     if read < since {
         return Err(compacted(read, since));
     }
     let seat = authority.watchers().sit_down(topic.clone(), read, now);
     let seat = seat.map_err(|full| too_many_watchers(full.max))?;
-    Ok(stream::responses(Arc::clone(authority), seat, topic, read, resume.is_none()))
+    let (with_state, cluster) = (resume.is_none(), Bytes::copy_from_slice(cluster.as_bytes()));
+    let beginning = Beginning { seat, topic, read, with_state, cluster };
+    Ok(stream::responses(Arc::clone(authority), beginning))
 }
 
 fn topic_in(what: Option<What>) -> Result<Topic, Invalid> {

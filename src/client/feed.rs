@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::sync::mpsc;
 use tonic::{Status, Streaming};
 
@@ -28,6 +29,8 @@ pub(super) struct Feed {
     network: Arc<Network>,
     what: Option<v1::watch_request::What>,
     place: Position,
+    /// The cluster that answered last; empty before.
+    cluster: Bytes,
     tell: mpsc::Sender<Result<Seen, ClientError>>,
     search: Search,
 }
@@ -68,7 +71,8 @@ impl Feed {
             last: None,
             refused: None,
         };
-        Self { network, what, place: Position::new(after), tell, search }
+        let (place, cluster) = (Position::new(after), Bytes::new());
+        Self { network, what, place, cluster, tell, search }
     }
 
     pub async fn run(mut self) {
@@ -146,7 +150,10 @@ impl Feed {
         mut stream: Streaming<v1::WatchResponse>,
     ) -> Result<End, Status> {
         self.place.begin();
-        while let Some(v1::WatchResponse { part }) = stream.message().await? {
+        while let Some(v1::WatchResponse { part, cluster_id }) = stream.message().await? {
+            if !cluster_id.is_empty() {
+                self.cluster = cluster_id;
+            }
             let seen = match part.map(|part| self.place.take(part)) {
                 Some(Ok(seen)) => seen,
                 Some(Err(field)) => return Ok(End::Over(ClientError::Malformed { field })),
@@ -167,7 +174,9 @@ impl Feed {
     fn request(&self) -> v1::WatchRequest {
         let resume_after =
             self.place.after.map(|at| v1::Revision { index: at.index, ordinal: at.ordinal });
-        v1::WatchRequest { what: self.what.clone(), resume_after }
+        // A state of any cluster will do, but no gap between two.
+        let cluster_id = resume_after.map_or_else(Bytes::new, |_| self.cluster.clone());
+        v1::WatchRequest { what: self.what.clone(), resume_after, cluster_id }
     }
 
     fn ended(&mut self, node: &Address, lane: Lane, status: &Status) -> End {

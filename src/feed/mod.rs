@@ -18,7 +18,7 @@ use std::sync::Arc;
 use crate::locks::{Event, Happened, ResourceName, Revision};
 
 pub use topic::Topic;
-pub use watchers::{Seat, TooMany, Turn, WATCHERS_MAX, Watchers};
+pub use watchers::{Over, Seat, TooMany, Turn, WATCHERS_MAX, Watchers};
 
 /// How many events a node keeps if nothing else is set.
 pub const EVENTS_MAX: usize = 65_536;

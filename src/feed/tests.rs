@@ -250,8 +250,37 @@ fn as_many_watch_as_may_and_a_place_given_up_is_free() {
         let at = Revision::end_of(10);
         assert_eq!(seat.turn(at), Turn::Idle(at));
     }
-    node.watchers.close();
-    assert_eq!(seats[0].turn(Revision::end_of(10)), Turn::Closed);
+    node.watchers.end(Over::Stops);
+    let read = Revision::end_of(10);
+    assert_eq!(seats[0].turn(read), Turn::Over { read, why: Over::Stops });
     drop(seats);
     assert!(node.watchers.is_empty());
+}
+
+/// Whoever takes a turn meanwhile waits for a few events, not for all of an entry.
+#[test]
+fn looking_through_a_large_entry_lets_others_in_between() {
+    let mut node = Node::new(1);
+    let _seat = node.sits(Topic::Resource(name("x")));
+    let names: Vec<String> = (0..5_000).map(|number| format!("job/{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let watchers = Arc::clone(&node.watchers);
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let other = std::thread::spawn(move || {
+        while stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+            if watchers.position().ordinal != u32::MAX {
+                return true;
+            }
+        }
+        false
+    });
+    // However the two are scheduled, some time the other one comes in between.
+    for index in 11..=5_000 {
+        if other.is_finished() {
+            break;
+        }
+        node.apply(index, entry(index, &names, 0));
+    }
+    drop(stop);
+    assert!(other.join().expect("it looks"), "never in the midst of an entry");
 }

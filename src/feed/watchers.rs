@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use super::{Behind, Read, Topic, names_of};
@@ -21,6 +21,9 @@ use crate::locks::{Event, Revision};
 
 /// How many may watch on one node if nothing else is set.
 pub const WATCHERS_MAX: usize = 10_000;
+
+/// How many events are looked through under one hold of the lock.
+const EVENTS_PER_LOCK: usize = 32;
 
 /// Everybody who watches on this node.
 #[derive(Debug, Default)]
@@ -42,7 +45,7 @@ struct Seats {
     /// Lengths in bytes of the prefixes in `idle`, and how many prefixes have each.
     lengths: BTreeMap<usize, usize>,
     max: Option<usize>,
-    closed: bool,
+    over: Option<Over>,
 }
 
 #[derive(Debug)]
@@ -81,8 +84,22 @@ pub enum Turn {
         /// Up to where it had.
         read: Revision,
     },
+    /// The watch ends, as all do here.
+    Over {
+        /// Nothing of its topic that it has not read happened up to here.
+        read: Revision,
+        /// Why.
+        why: Over,
+    },
+}
+
+/// Why every watch on a node ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Over {
+    /// The node has lost the others: what happens is not learned here.
+    CutOff,
     /// The node stops.
-    Closed,
+    Stops,
 }
 
 impl Watchers {
@@ -149,19 +166,22 @@ impl Watchers {
 
     /// Wakes whom the events concern. An overrun concerns all: what happened is not
     /// known.
+    ///
+    /// Those who take their turns are not held up for longer than a few events take.
     pub fn look_through(&self, read: &Result<Read, Behind>) {
-        let mut seats = self.seats.lock();
         match read {
             Ok(read) => {
-                let position = seats.position;
-                for event in read.entries.iter().flat_map(|entry| &entry.events) {
-                    if event.at > position {
-                        seats.happened(event);
-                    }
+                let events: Vec<&Event> = read.entries.iter().flat_map(|e| &e.events).collect();
+                for some in events.chunks(EVENTS_PER_LOCK) {
+                    let mut seats = self.seats.lock();
+                    seats.happened(some);
+                    MutexGuard::unlock_fair(seats); // to who waits for it, not to this again
                 }
-                seats.position = position.max(read.to);
+                let mut seats = self.seats.lock();
+                seats.position = seats.position.max(read.to);
             }
             Err(Behind { read, since }) => {
+                let mut seats = self.seats.lock();
                 seats.wake_all(*read);
                 seats.position = seats.position.max(*since);
             }
@@ -184,12 +204,22 @@ impl Watchers {
         self.count.store(seats.by_id.len(), Ordering::Relaxed);
     }
 
-    /// Ends every watch, and refuses new ones.
-    pub fn close(&self) {
+    /// Ends every watch from now on.
+    pub fn end(&self, why: Over) {
         let mut seats = self.seats.lock();
-        seats.closed = true;
+        if seats.over != Some(Over::Stops) {
+            seats.over = Some(why);
+        }
         for taken in seats.by_id.values() {
             taken.wake.notify_one();
+        }
+    }
+
+    /// Watches go on that were cut off and have not ended yet, and new ones last.
+    pub fn go_on(&self) {
+        let mut seats = self.seats.lock();
+        if seats.over == Some(Over::CutOff) {
+            seats.over = None;
         }
     }
 
@@ -206,7 +236,18 @@ impl Watchers {
 }
 
 impl Seats {
-    fn happened(&mut self, event: &Event) {
+    /// Looks through the events that follow the position, and moves it on.
+    fn happened(&mut self, events: &[&Event]) {
+        let position = self.position;
+        for event in events.iter().filter(|event| event.at > position) {
+            self.wake_whom_it_concerns(event);
+        }
+        if let Some(last) = events.last() {
+            self.position = self.position.max(last.at);
+        }
+    }
+
+    fn wake_whom_it_concerns(&mut self, event: &Event) {
         let after = Revision::end_of(event.at.index.saturating_sub(1));
         self.wake(&Topic::Everything, after);
         for name in names_of(event) {
@@ -286,12 +327,13 @@ impl Seat {
     /// to do next. Nothing that happens after the answer is missed.
     pub fn turn(&self, read: Revision) -> Turn {
         let seats = &mut *self.watchers.seats.lock();
-        if seats.closed {
-            return Turn::Closed;
-        }
-        let position = seats.position;
+        let (position, over) = (seats.position, seats.over);
         let Some(taken) = seats.by_id.get_mut(&self.id) else { return Turn::Cut { read } };
         taken.read = read;
+        if let Some(why) = over {
+            let read = if taken.state == State::Idle { read.max(position) } else { read };
+            return Turn::Over { read, why };
+        }
         match taken.state {
             State::Idle => Turn::Idle(read.max(position)),
             State::Reads(after) if read < position => Turn::Read(after.max(read)),

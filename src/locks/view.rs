@@ -28,6 +28,18 @@ impl<'t> ResourceView<'t> {
         self.resource.holders.iter().map(|token| &table.grants[token])
     }
 
+    /// Its live grants with tokens above `after` and up to `to`, by token.
+    pub fn holders_between(
+        &self,
+        after: u64,
+        to: u64,
+    ) -> impl Iterator<Item = &'t GrantRow> + use<'t> {
+        let table = self.table;
+        let above = Token::new(after.saturating_add(1)).ok();
+        let above = above.into_iter().flat_map(|from| self.resource.holders.range(from..));
+        above.take_while(move |token| token.get() <= to).map(|token| &table.grants[token])
+    }
+
     /// How many hold it.
     pub fn holding(&self) -> usize {
         self.resource.holders.len()

@@ -12,6 +12,7 @@ use openraft::raft::linearizable_read::{Linearizer, LinearizerOption};
 use openraft::storage::RaftStateMachine;
 use tokio::sync::{mpsc, oneshot};
 
+use super::contact::Contact;
 use super::propose::hint;
 use crate::locks::Term;
 use crate::raft_types::TypeConfig;
@@ -47,12 +48,19 @@ pub enum ConfirmError {
 
 pub(crate) type Waiter = oneshot::Sender<Result<Confirmed, ConfirmError>>;
 
+/// Where rounds are told of.
+pub(crate) struct Told {
+    /// How many were begun.
+    pub rounds: Arc<AtomicU64>,
+    pub contact: Arc<Contact>,
+}
+
 /// Runs until the last sender is gone.
 pub(crate) async fn run<SM>(
     raft: Raft<TypeConfig, SM>,
     mut queue: mpsc::Receiver<Waiter>,
     within: Duration,
-    rounds: Arc<AtomicU64>,
+    told: Told,
 ) where
     SM: RaftStateMachine<TypeConfig>,
 {
@@ -61,9 +69,12 @@ pub(crate) async fn run<SM>(
         if queue.recv_many(&mut waiters, QUEUE_MAX).await == 0 {
             return;
         }
-        rounds.fetch_add(1, Ordering::Relaxed);
+        told.rounds.fetch_add(1, Ordering::Relaxed);
         let option = LinearizerOption::new(Some(Duration::ZERO), true).with_wait_timeout(within);
         let round = raft.get_read_linearizer(option).await;
+        if round.is_ok() {
+            told.contact.heard(0);
+        }
         let raft = raft.clone();
         // Applying is waited for aside, so that the next round can begin.
         tokio::spawn(async move {

@@ -15,6 +15,7 @@
 pub mod bootstrap;
 pub mod config;
 pub mod confirm;
+mod contact;
 mod failover;
 pub mod identity;
 pub mod machine;
@@ -36,6 +37,7 @@ use openraft::storage::{RaftLogStorage, RaftStateMachine};
 pub use self::bootstrap::{Bootstrap, BootstrapError};
 pub use self::config::{BadTiming, LogLimits, Timing};
 pub use self::confirm::{ConfirmError, Confirmed};
+use self::contact::Contact;
 pub use self::identity::{Home, Identity};
 use self::network::Network;
 use self::network::link::Links;
@@ -93,15 +95,17 @@ where
 {
     let Parts { home, timing, limits, members, bind, log, machine, snapshots } = parts;
     let config = Arc::new(config::openraft(&timing, &limits)?);
-    let links = Links::new(home.clone(), timing.clone(), bind);
+    let contact = Contact::begin(&timing);
+    let links = Links::new(home.clone(), timing.clone(), bind, contact.clone());
     let snapshots = Arc::new(snapshots);
     let network = Network::new(links.clone(), snapshots.clone());
     let node = home.identity().node;
     let raft = Raft::build(node, config, network, log, machine).await;
     let raft: Raft<TypeConfig, SM> = raft.map_err(|e| StartError::Recovery(e.to_string()))?;
-    let service = PeerService::new(raft.clone(), home, members, snapshots, timing.clone());
+    let here = peer_service::Here { home, members, contact: contact.clone() };
+    let service = PeerService::new(raft.clone(), here, snapshots, timing.clone());
     raft.run();
-    let replica = Replica::new(&raft, node, &timing);
+    let replica = Replica::new(&raft, node, &timing, contact);
     if timing.fast_failover {
         tokio::spawn(failover::run(raft, links, replica.leadership(), replica.presence()));
     }

@@ -19,6 +19,7 @@ use tonic::{Request, Response, Status, Streaming};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::config::Timing;
+use super::contact::Contact;
 use super::identity::{Home, Identity};
 use super::network::convert::{self, Malformed};
 use super::network::envelope::{Envelope, identity};
@@ -38,6 +39,7 @@ pub struct PeerService<SM: RaftStateMachine<TypeConfig>, S> {
     door: Door,
     snapshots: Arc<S>,
     timing: Timing,
+    contact: Arc<Contact>,
     /// One snapshot is taken in at a time.
     receiving: tokio::sync::Mutex<()>,
     /// This process, so that a restarted one is told apart.
@@ -51,14 +53,15 @@ where
 {
     pub(super) fn new(
         raft: Raft<TypeConfig, SM>,
-        home: Arc<dyn Home>,
-        members: BTreeMap<u64, String>,
+        here: Here,
         snapshots: Arc<S>,
         timing: Timing,
     ) -> Self {
+        let Here { home, members, contact } = here;
         let door = Door { home, known: raft.server_metrics(), members };
         let process = Bytes::copy_from_slice(&rand::random::<[u8; 16]>());
-        Self { raft, door, snapshots, timing, receiving: tokio::sync::Mutex::new(()), process }
+        let receiving = tokio::sync::Mutex::new(());
+        Self { raft, door, snapshots, timing, contact, receiving, process }
     }
 
     /// As a gRPC service. The server that carries it should send keep-alive pings
@@ -68,6 +71,13 @@ where
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX)
     }
+}
+
+/// What the others meet on this node.
+pub(super) struct Here {
+    pub home: Arc<dyn Home>,
+    pub members: BTreeMap<u64, String>,
+    pub contact: Arc<Contact>,
 }
 
 /// Who may come in.
@@ -112,6 +122,12 @@ impl Door {
             tracing::info!("joined cluster {cluster} at the invitation of node {from}");
         }
         Ok(())
+    }
+
+    /// Whether a vote is as high as the highest that was seen here.
+    fn is_of_present(&self, vote: &Vote) -> bool {
+        let known = self.known.borrow_watched().vote;
+        matches!(vote.partial_cmp(&known), Some(order) if order.is_ge())
     }
 
     fn same_list(&self, theirs: &BTreeMap<u64, String>) -> Result<(), Status> {
@@ -194,8 +210,13 @@ where
         request: Request<AppendRequest>,
     ) -> Result<Response<AppendResponse>, Status> {
         let from = self.door.admit(&request)?;
-        let request = convert::append_from_wire(request.into_inner())?;
+        let message = request.into_inner();
+        let silent_ms = message.silent_ms;
+        let request = convert::append_from_wire(message)?;
         of_sender(&request.vote, from.node)?;
+        if self.door.is_of_present(&request.vote) {
+            self.contact.heard(silent_ms); // now: a slow disk may make the answer late
+        }
         let (prev, last) = (request.prev_log_id, request.entries.last().map(|e| e.log_id));
         let answer = self.raft.append_entries(request).await.map_err(internal)?;
         let answer = match (answer, prev) {
@@ -252,8 +273,8 @@ where
         };
         let (vote, meta) = convert::snapshot_meta(header)?;
         of_sender(&vote, from.node)?;
-        let known = self.door.known.borrow_watched().vote;
-        if !matches!(vote.partial_cmp(&known), Some(order) if order.is_ge()) {
+        if !self.door.is_of_present(&vote) {
+            let known = self.door.known.borrow_watched().vote;
             let vote = Some(convert::vote_to_wire(&known));
             return Ok(Response::new(peer::SnapshotResponse { vote }));
         }

@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::config::Timing;
 use super::confirm::{self, ConfirmError, Confirmed};
+use super::contact::Contact;
 use super::propose::{self, Proposal, ProposeError};
 use super::status::{self, Leadership, MemberStatus, Role, Status};
 use crate::clock;
@@ -41,6 +42,7 @@ struct Shared {
     proposals: mpsc::Sender<Proposal>,
     waiters: mpsc::Sender<confirm::Waiter>,
     rounds: Arc<AtomicU64>,
+    contact: Arc<Contact>,
     presence: Arc<AtomicBool>,
     metrics: WatchReceiverOf<TypeConfig, RaftMetrics<TypeConfig>>,
     leadership: watch::Receiver<Leadership>,
@@ -72,7 +74,12 @@ pub enum Ended {
 }
 
 impl Replica {
-    pub(super) fn new<SM>(raft: &Raft<TypeConfig, SM>, node: u64, timing: &Timing) -> Self
+    pub(super) fn new<SM>(
+        raft: &Raft<TypeConfig, SM>,
+        node: u64,
+        timing: &Timing,
+        contact: Arc<Contact>,
+    ) -> Self
     where
         SM: RaftStateMachine<TypeConfig>,
     {
@@ -80,15 +87,17 @@ impl Replica {
         tokio::spawn(propose::run(raft.clone(), queue));
         let (waiters, queue) = mpsc::channel(confirm::QUEUE_MAX);
         let rounds = Arc::new(AtomicU64::new(0));
-        tokio::spawn(confirm::run(raft.clone(), queue, timing.confirm, rounds.clone()));
+        let told = confirm::Told { rounds: rounds.clone(), contact: contact.clone() };
+        tokio::spawn(confirm::run(raft.clone(), queue, timing.confirm, told));
         let (seen, leadership) = watch::channel(Leadership::default());
-        tokio::spawn(status::follow_leadership(raft.server_metrics(), seen));
+        tokio::spawn(status::follow_leadership(raft.server_metrics(), seen, contact.clone()));
         let shared = Shared {
             node,
             timing: timing.clone(),
             proposals,
             waiters,
             rounds,
+            contact,
             presence: Arc::default(),
             metrics: raft.metrics(),
             leadership,
@@ -170,6 +179,13 @@ impl Replica {
     /// proof.
     pub fn leadership(&self) -> watch::Receiver<Leadership> {
         self.shared.leadership.clone()
+    }
+
+    /// Whether this node has heard of a majority lately, as its leader or from one, and
+    /// each change of that. Without, nothing new is learned here, and nobody who asks
+    /// here would know. (A follower still takes the leader that it lost for the leader.)
+    pub fn contact(&self) -> watch::Receiver<bool> {
+        self.shared.contact.kept()
     }
 
     /// All that this node knows, at one moment.

@@ -1,6 +1,7 @@
 //! What this node knows of the cluster: hints for routing, and figures for people.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use openraft::alias::WatchReceiverOf;
@@ -9,6 +10,7 @@ use openraft::metrics::{RaftMetrics, RaftServerMetrics};
 use openraft::{Instant, ServerState};
 use tokio::sync::watch;
 
+use super::contact::Contact;
 use crate::locks::{Position, Term};
 use crate::raft_types::{LogId, Member, StoredMembership, TypeConfig};
 
@@ -174,15 +176,20 @@ fn members(metrics: &RaftMetrics<TypeConfig>) -> Vec<MemberStatus> {
     membership.nodes().map(member).collect()
 }
 
-/// Keeps `leadership` true to openraft's own watch, until that closes.
+/// Keeps `leadership` true to openraft's own watch, until that closes. An election that
+/// is won here is contact with a majority.
 pub(crate) async fn follow_leadership(
     mut metrics: WatchReceiverOf<TypeConfig, RaftServerMetrics<TypeConfig>>,
     seen: watch::Sender<Leadership>,
+    contact: Arc<Contact>,
 ) {
     loop {
         let now = leadership(&metrics.borrow_watched());
         seen.send_if_modified(|known| {
             let changed = *known != now;
+            if changed && now.here {
+                contact.heard(0);
+            }
             *known = now;
             changed
         });

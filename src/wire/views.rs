@@ -25,10 +25,10 @@ impl Listed {
     /// Where it is one of many: nothing is applied meanwhile.
     pub const AMONG_MANY: Self = Self { holders: 100, holders_bytes: 64 << 10, waiters: 10 };
 
-    /// All holders, for one who has to know them.
+    /// As many holders as fit into so many bytes, about.
     #[must_use]
-    pub const fn with_all_holders(self) -> Self {
-        Self { holders: usize::MAX, holders_bytes: usize::MAX, ..self }
+    pub const fn with_holders_of(self, bytes: usize) -> Self {
+        Self { holders: usize::MAX, holders_bytes: bytes, ..self }
     }
 }
 

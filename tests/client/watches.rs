@@ -118,6 +118,9 @@ async fn a_watch_goes_on_at_other_nodes_without_a_gap_and_without_a_repeat() {
     let resumed = authority.seen("watch");
     assert!(resumed.len() > 4, "{}", resumed.len());
     assert!(resumed[1..].iter().all(|seen| seen.contents.contains("resume_after: Some")));
+    let named = |contents: &str| contents.contains("the first cluster");
+    assert!(!named(&resumed[0].contents), "it took whichever answered");
+    assert!(resumed[1..].iter().all(|seen| named(&seen.contents)), "and then that one");
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! The watches of the scripted authority: the state in small parts, and then the events
 //! that the node keeps.
 
+use bytes::Bytes;
 use ringfence::locks::Revision;
 use ringfence::wire::reason::Reason;
 use ringfence::wire::v1;
@@ -17,6 +18,8 @@ use crate::table::Table;
 
 /// How many resources one part of a state has.
 const PART: usize = 2;
+/// Of which they are.
+const CLUSTER: &[u8] = b"the first cluster";
 
 type Told = mpsc::Sender<Result<v1::WatchResponse, Status>>;
 
@@ -37,8 +40,14 @@ impl Watch for Service {
         };
         let (tell, told) = mpsc::channel(1);
         let cut = self.authority.table().cuts;
-        let watching =
-            Watching { authority: self.authority.clone(), node: self.number, message, cut };
+        let cluster = Bytes::from_static(CLUSTER);
+        let watching = Watching {
+            authority: self.authority.clone(),
+            node: self.number,
+            message,
+            cut,
+            cluster,
+        };
         tokio::spawn(async move {
             let first = tell.clone();
             let end = tokio::select! {
@@ -70,11 +79,12 @@ struct Watching {
     message: v1::WatchRequest,
     /// How many cuts there were when it began.
     cut: usize,
+    cluster: Bytes,
 }
 
 impl Watching {
     /// Tells everything until the watch ends.
-    async fn tell(self, tell: Told) -> Status {
+    async fn tell(mut self, tell: Told) -> Status {
         let mut bell = self.authority.bell.subscribe();
         let mut after = match self.message.resume_after {
             Some(at) => Revision { index: at.index, ordinal: at.ordinal },
@@ -90,7 +100,7 @@ impl Watching {
             };
             for (part, at) in parts {
                 after = at;
-                if tell.send(Ok(v1::WatchResponse { part: Some(part) })).await.is_err() {
+                if tell.send(Ok(self.answer(part))).await.is_err() {
                     return Status::cancelled("nobody listens");
                 }
             }
@@ -98,7 +108,13 @@ impl Watching {
         }
     }
 
-    async fn tell_state(&self, tell: &Told) -> Result<Revision, Status> {
+    /// The first names the cluster.
+    fn answer(&mut self, part: Part) -> v1::WatchResponse {
+        let cluster_id = std::mem::take(&mut self.cluster);
+        v1::WatchResponse { part: Some(part), cluster_id }
+    }
+
+    async fn tell_state(&mut self, tell: &Told) -> Result<Revision, Status> {
         let (views, at) = {
             let table = self.authority.table();
             let (prefix, whole) = match &self.message.what {
@@ -120,9 +136,9 @@ impl Watching {
         let end = parts.len() - 1;
         for (number, resources) in parts.into_iter().enumerate() {
             let state = v1::State { resources, at: Some(at), last: number == end };
-            let part = Some(Part::State(state));
+            let answer = self.answer(Part::State(state));
             let gone = |_| Status::cancelled("nobody listens");
-            tell.send(Ok(v1::WatchResponse { part })).await.map_err(gone)?;
+            tell.send(Ok(answer)).await.map_err(gone)?;
         }
         Ok(Revision { index: at.index, ordinal: at.ordinal })
     }

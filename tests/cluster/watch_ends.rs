@@ -164,6 +164,100 @@ async fn a_node_that_stops_tells_its_watchers() {
     assert_eq!(reason(&told), Reason::NoQuorum, "{told:?}");
 }
 
+/// Until its watch ends; only the way it has come is told before.
+async fn end_of_watch(mut watching: Watching) -> Reason {
+    loop {
+        match watching.part().await {
+            Ok(Part::Progress(_)) => {}
+            Ok(part) => panic!("nothing can have happened: {part:?}"),
+            Err(status) => return reason(&status),
+        }
+    }
+}
+
+/// So many of the nodes stand still, and the others are too few to know what happens:
+/// if it is they who have the leader, they hear each other and no majority.
+async fn too_few_are_left(size: u64, stopped: impl Fn(u64, &[u64]) -> Vec<u64>) {
+    let cluster = Cluster::start(size).await;
+    let node = Wire::to(cluster.address(1));
+    let me = node.open(owner(1), LONG).await.expect("a session");
+    node.try_acquire(&me, "a").await.expect("free");
+    let leader = cluster.leader().await;
+    let stopped = stopped(leader, &cluster.ids());
+    let left: Vec<u64> = cluster.ids().into_iter().filter(|id| !stopped.contains(id)).collect();
+    let mut watching = Vec::new();
+    for id in &left {
+        cluster.caught_up(*id).await;
+        let node = Wire::to(cluster.address(*id));
+        let mut begun = Watching::state_of(&node, resource("a")).await.expect("it begins");
+        let Ok(Part::State(state)) = begun.part().await else { panic!("no state") };
+        watching.push((*id, begun, state.at.expect("set")));
+    }
+    stopped.iter().for_each(|id| cluster.signal(*id, "STOP"));
+    let mut places = Vec::new();
+    for (id, watching, at) in watching {
+        assert_eq!(end_of_watch(watching).await, Reason::NoQuorum, "node {id} led by {leader}");
+        let node = Wire::to(cluster.address(id));
+        let refused_now = refused(Watching::state_of(&node, None).await.map(drop));
+        assert_eq!(refused_now, Reason::NoQuorum, "node {id} led by {leader}");
+        places.push((node, at));
+    }
+    stopped.iter().for_each(|id| cluster.signal(*id, "CONT"));
+    node.try_acquire(&me, "b").await.expect("free");
+    for (node, at) in places {
+        let until = Instant::now() + PATIENCE;
+        let mut again = loop {
+            match Watching::after(&node, resource("b"), at).await {
+                Ok(watching) => break watching,
+                Err(status) => assert_eq!(reason(&status), Reason::NoQuorum, "{status:?}"),
+            }
+            assert!(Instant::now() < until, "it does not hear of the others");
+        };
+        assert_eq!(again.event().await.expect("told").resources, ["b"]);
+    }
+}
+
+#[tokio::test]
+async fn a_follower_that_has_lost_the_others_ends_its_watches_and_refuses_new_ones() {
+    too_few_are_left(3, |leader, ids| {
+        let other = ids.iter().copied().find(|id| *id != leader).expect("there are three");
+        vec![leader, other]
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn those_who_are_too_few_with_their_leader_end_their_watches_and_refuse_new_ones() {
+    too_few_are_left(5, |leader, ids| {
+        ids.iter().copied().filter(|id| *id != leader).take(3).collect()
+    })
+    .await;
+}
+
+/// It may have been set up anew, and be behind what the watcher saw of the one before:
+/// it would say nothing for long, and then leave a gap.
+#[tokio::test]
+async fn a_watch_of_another_cluster_is_not_resumed() {
+    let cluster = Cluster::start(1).await;
+    let node = Wire::to(cluster.address(1));
+    let mut watching = Watching::state_of(&node, None).await.expect("it begins");
+    let Ok(Part::State(state)) = watching.part().await else { panic!("no state") };
+    let me = node.open(owner(1), LONG).await.expect("a session");
+    node.try_acquire(&me, "a").await.expect("free");
+    watching.event().await.expect("told");
+    let this = cluster.status(1).await.expect("it answers").cluster_id;
+    assert_eq!(watching.clusters[0], this, "the first answer says who answers");
+    assert!(watching.clusters[1..].iter().all(bytes::Bytes::is_empty));
+    let from = state.at.expect("set");
+    let mut resumed = Watching::after_in(&node, this, from).await.expect("kept");
+    assert_eq!(resumed.event().await.expect("kept").session, me.session);
+    let other = vec![1; 16].into();
+    let told = Watching::after_in(&node, other, from).await.map(drop).expect_err("another");
+    let told = Told::of(&told).expect("a refusal of ours");
+    let field = (told.reason, told.text("field"));
+    assert_eq!(field, (Some(Reason::InvalidArgument), Some("cluster_id")));
+}
+
 #[tokio::test]
 async fn a_node_that_is_in_no_cluster_yet_has_nothing_to_tell() {
     let mut cluster = Cluster::prepare(3, &[]);

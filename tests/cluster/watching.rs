@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use bytes::Bytes;
 use ringfence::wire::v1;
 use ringfence::wire::v1::EventKind;
 use ringfence::wire::v1::watch_client::WatchClient;
@@ -18,6 +19,8 @@ pub struct Watching {
     events: VecDeque<v1::Event>,
     /// From where it can go on elsewhere.
     pub told: Option<v1::Revision>,
+    /// What each answer named as its cluster.
+    pub clusters: Vec<Bytes>,
 }
 
 pub fn at(revision: Option<v1::Revision>) -> (u64, u32) {
@@ -40,7 +43,7 @@ pub fn prefix(prefix: &str) -> Option<What> {
 impl Watching {
     /// With the state first.
     pub async fn state_of(node: &Wire, what: Option<What>) -> Result<Self, Status> {
-        Self::begin(node, what, None).await
+        Self::begin(node, v1::WatchRequest { what, ..Default::default() }).await
     }
 
     /// What happened after a revision.
@@ -49,31 +52,46 @@ impl Watching {
         what: Option<What>,
         after: v1::Revision,
     ) -> Result<Self, Status> {
-        Self::begin(node, what, Some(after)).await
+        let resume_after = Some(after);
+        Self::begin(node, v1::WatchRequest { what, resume_after, ..Default::default() }).await
     }
 
-    async fn begin(
+    /// What happened after a revision of this cluster.
+    pub async fn after_in(
         node: &Wire,
-        what: Option<What>,
-        resume_after: Option<v1::Revision>,
+        cluster_id: Bytes,
+        after: v1::Revision,
     ) -> Result<Self, Status> {
-        let message = v1::WatchRequest { what, resume_after };
+        let resume_after = Some(after);
+        Self::begin(node, v1::WatchRequest { resume_after, cluster_id, what: None }).await
+    }
+
+    async fn begin(node: &Wire, message: v1::WatchRequest) -> Result<Self, Status> {
+        let told = message.resume_after;
         let mut client = WatchClient::new(node.channel());
         let begun = tokio::time::timeout(PATIENCE, client.watch(message)).await;
         let parts = begun.expect("a watch begins at once")?.into_inner();
-        Ok(Self { parts, events: VecDeque::new(), told: resume_after })
+        Ok(Self { parts, events: VecDeque::new(), told, clusters: Vec::new() })
     }
 
-    /// The next message; `None` when nothing is said for a while.
+    /// The next message that says more than how far it is; `None` when there is none for
+    /// a while.
     pub async fn part_within(&mut self, within: std::time::Duration) -> Option<Part> {
-        let told = tokio::time::timeout(within, self.parts.message()).await.ok()?;
-        told.expect("the watch goes on").map(|told| told.part.expect("a part"))
+        let until = tokio::time::Instant::now() + within;
+        loop {
+            let told = tokio::time::timeout_at(until, self.parts.message()).await.ok()?;
+            match told.expect("the watch goes on")?.part.expect("a part") {
+                Part::Progress(_) => {}
+                part @ (Part::State(_) | Part::Events(_)) => return Some(part),
+            }
+        }
     }
 
     /// The next message. A watch does not end without a reason.
     pub async fn part(&mut self) -> Result<Part, Status> {
         let told = tokio::time::timeout(PATIENCE, self.parts.message()).await;
         let told = told.expect("something is said")?.expect("an end with a reason");
+        self.clusters.push(told.cluster_id);
         let part = told.part.expect("a part");
         self.told = match &part {
             Part::State(state) => state.at,

@@ -111,6 +111,7 @@ async fn unreadable_entries_end_the_stream_with_a_status_and_nothing_else() {
         prev_log_id: None,
         entries: vec![Bytes::from_static(b"\xff\xff\xff")],
         leader_commit: None,
+        silent_ms: 0,
     };
     let request = caller.put_in_envelope(futures::stream::iter([garbage]));
     let mut client = caller.client.clone();

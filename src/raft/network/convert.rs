@@ -67,6 +67,7 @@ pub(crate) fn append_to_wire(request: &AppendEntriesRequest<TypeConfig>) -> peer
         prev_log_id: request.prev_log_id.as_ref().map(log_id_to_wire),
         entries: request.entries.iter().map(encode_entry).collect(),
         leader_commit: request.leader_commit.as_ref().map(log_id_to_wire),
+        silent_ms: 0,
     }
 }
 

@@ -16,6 +16,7 @@ use tonic::{Code, Request, Status};
 use super::envelope::Envelope;
 use crate::clock;
 use crate::raft::config::Timing;
+use crate::raft::contact::Contact;
 use crate::raft::identity::{Home, Identity};
 use crate::raft_types::{Member, TypeConfig};
 use crate::wire::peer::peer_client::PeerClient;
@@ -45,14 +46,20 @@ struct Shared {
     home: Arc<dyn Home>,
     timing: Timing,
     bind: Option<IpAddr>,
+    contact: Arc<Contact>,
     open: Mutex<BTreeMap<(Lane, String), Channel>>,
     complaints: Mutex<BTreeMap<u64, (String, Instant)>>,
 }
 
 impl Links {
-    pub fn new(home: Arc<dyn Home>, timing: Timing, bind: Option<IpAddr>) -> Self {
+    pub fn new(
+        home: Arc<dyn Home>,
+        timing: Timing,
+        bind: Option<IpAddr>,
+        contact: Arc<Contact>,
+    ) -> Self {
         let (open, complaints) = (Mutex::default(), Mutex::default());
-        Self { shared: Arc::new(Shared { home, timing, bind, open, complaints }) }
+        Self { shared: Arc::new(Shared { home, timing, bind, contact, open, complaints }) }
     }
 
     pub fn timing(&self) -> &Timing {
@@ -130,6 +137,11 @@ impl Link {
 
     pub fn node(&self) -> u64 {
         self.to.node
+    }
+
+    /// For how long this node has heard of no majority, in milliseconds.
+    pub fn silent_ms(&self) -> u64 {
+        self.links.shared.contact.silent_ms()
     }
 
     pub fn lane(&self) -> Lane {

@@ -24,6 +24,7 @@ use openraft::raft::{
 use self::link::{Lane, Link, Links};
 use super::snapshot::SnapshotTransfer;
 use crate::raft_types::{Member, TypeConfig, Vote};
+use crate::wire::peer;
 
 type RpcError = RPCError<TypeConfig>;
 type Appended = Result<StreamAppendResult<TypeConfig>, RpcError>;
@@ -77,7 +78,8 @@ impl<S: SnapshotTransfer> PeerLine<S> {
         request: &AppendEntriesRequest<TypeConfig>,
         option: &RPCOption,
     ) -> Appended {
-        let message = convert::append_to_wire(request);
+        let silent_ms = control.silent_ms();
+        let message = peer::AppendRequest { silent_ms, ..convert::append_to_wire(request) };
         let call = control.call(message, option.hard_ttl(), {
             |mut client, request| async move { client.heartbeat(request).await }
         });
