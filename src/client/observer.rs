@@ -30,7 +30,7 @@ pub struct Observer {
     index: u64,
     /// The leader of a state whose last part has not come yet.
     found: Option<Leader>,
-    /// Something has happened that must be looked up.
+    /// Nothing is known yet, or something has happened that must be looked up.
     stale: bool,
 }
 
@@ -44,14 +44,14 @@ impl Client {
             told: None,
             index: 0,
             found: None,
-            stale: false,
+            stale: true,
         }
     }
 }
 
 impl Observer {
-    /// Who leads: at once when first asked, and then whenever the leader or its
-    /// proclamation has changed. `None`: nobody leads. Leaders that came and went in the
+    /// Who leads: when first asked after a confirmed round, and then whenever the leader or
+    /// its proclamation has changed. `None`: nobody leads. Leaders that came and went in the
     /// meantime may be left out; the last one never is. A leader that has not confirmed
     /// a strict handoff does not lead yet.
     ///
