@@ -92,11 +92,14 @@ impl Observer {
                 let leader = resources.iter().filter(|view| view.resource == self.name);
                 self.found =
                     leader.flat_map(|view| &view.holders).find_map(leader_of).or(self.found.take());
-                if !last || at.index < self.index {
+                if !last {
+                    return None;
+                }
+                let found = self.found.take();
+                if at.index < self.index {
                     return None;
                 }
                 self.index = at.index;
-                let found = self.found.take();
                 self.news(found)
             }
             Seen::Event(event) if event.at.is_some_and(|at| at.index > self.index) => {
@@ -164,4 +167,31 @@ fn leader_of(grant: &v1::Grant) -> Option<Leader> {
         session: SessionId(grant.session),
         labels: grant.labels.clone(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::locks::Revision;
+
+    fn state(index: u64, leader: Option<u64>, last: bool) -> Seen {
+        let grant =
+            |token| v1::Grant { token, phase: v1::Phase::Active.into(), ..v1::Grant::default() };
+        let view = v1::ResourceView {
+            resource: "db/primary".to_owned(),
+            holders: leader.map(grant).into_iter().collect(),
+            ..v1::ResourceView::default()
+        };
+        Seen::State { resources: vec![view], at: Revision { index, ordinal: 0 }, last }
+    }
+
+    #[test]
+    fn a_leader_of_an_old_state_is_not_taken_for_one_of_the_next() {
+        let client = Client::connect(["127.0.0.1:9"]).expect("a good endpoint");
+        let mut observer = client.observe("db/primary");
+        let told = observer.see(state(10, Some(3), true)).expect("it is news");
+        assert_eq!(told.map(|leader| leader.token.get()), Some(3));
+        assert_eq!(observer.see(state(5, Some(2), true)), None, "it knows better");
+        assert_eq!(observer.see(state(12, None, true)), Some(None));
+    }
 }
