@@ -1,7 +1,9 @@
 //! Who leads, as others see it.
 
+use super::backoff::Backoff;
 use super::watch::{Seen, Watcher, Watching};
 use super::{Client, ClientError};
+use crate::clock::Moment;
 use crate::locks::{Labels, ResourceName, SessionId, Token};
 use crate::wire::v1::{self, EventKind};
 
@@ -24,6 +26,9 @@ pub struct Observer {
     client: Client,
     name: String,
     watcher: Option<Watcher>,
+    /// Not before this is another watch begun.
+    begin_at: Moment,
+    backoff: Backoff,
     /// As last told; `None` before anything was.
     told: Option<Option<Leader>>,
     /// What was told is so at this log index: events up to it are no news.
@@ -41,6 +46,8 @@ impl Client {
             client: self.clone(),
             name: name.into(),
             watcher: None,
+            begin_at: Moment::now(),
+            backoff: Backoff::default(),
             told: None,
             index: 0,
             found: None,
@@ -59,7 +66,8 @@ impl Observer {
     ///
     /// # Errors
     /// [`ClientError::Unreachable`] when no node could be reached for the client's call
-    /// timeout: call again. [`ClientError::Invalid`] for a bad name.
+    /// timeout, [`ClientError::Refused`] when none has room for another watch: call again,
+    /// the observer goes on. [`ClientError::Invalid`] for a bad name.
     pub async fn next(&mut self) -> Result<Option<Leader>, ClientError> {
         loop {
             if self.stale {
@@ -69,21 +77,34 @@ impl Observer {
                     return Ok(news);
                 }
             }
-            let (client, name) = (&self.client, &self.name);
-            let watcher =
-                self.watcher.get_or_insert_with(|| client.watch(Watching::resource(name.as_str())));
-            let seen = match watcher.next().await {
-                // The state tells what was missed.
-                Err(ClientError::Compacted) => {
-                    self.watcher = None;
-                    continue;
-                }
+            let seen = match self.watch().await {
+                Err(ClientError::Compacted) => continue,
                 seen => seen?,
             };
             if let Some(news) = self.see(seen) {
                 return Ok(news);
             }
         }
+    }
+
+    /// What is seen next. A watch that fails is left for another, whose state tells what
+    /// was missed.
+    async fn watch(&mut self) -> Result<Seen, ClientError> {
+        let watcher = match &mut self.watcher {
+            Some(watcher) => watcher,
+            none => {
+                tokio::time::sleep(self.begin_at.since(Moment::now())).await;
+                none.insert(self.client.watch(Watching::resource(self.name.as_str())))
+            }
+        };
+        let seen = watcher.next().await;
+        if seen.is_ok() {
+            self.backoff.reset();
+        } else {
+            self.watcher = None;
+            self.begin_at = Moment::now().plus(self.backoff.pause(rand::random()));
+        }
+        seen
     }
 
     fn see(&mut self, seen: Seen) -> Option<Option<Leader>> {
