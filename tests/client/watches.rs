@@ -263,6 +263,25 @@ async fn a_watch_that_is_refused_says_why_and_is_over() {
 }
 
 #[tokio::test]
+async fn a_watch_leaves_a_node_that_is_cut_off_and_resumes_at_another() {
+    let (authority, _nodes, client, session) = with(3).await;
+    let mut watcher = client.watch(Watching::resource("job/7"));
+    state(&mut watcher).await;
+    for round in 0..2 {
+        let at = authority.seen("watch").last().expect("it watches").node;
+        authority.cut_off(at);
+        let guard = session.acquire("job/7").await.expect("granted");
+        let token = guard.token().get();
+        guard.release().await.expect("released");
+        let (granted, ended) = (event(&mut watcher).await, event(&mut watcher).await);
+        assert_eq!((granted.kind(), granted.token), (EventKind::Granted, token), "{round}");
+        assert_eq!((ended.kind(), ended.token), (EventKind::Ended, token), "{round}");
+        let last = authority.seen("watch").pop().expect("it watches");
+        assert!(last.node != at && last.contents.contains("resume_after: Some"), "{last:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_watch_is_over_only_when_every_node_has_refused_it() {
     let (authority, nodes, _, session) = with(2).await;
     let link = Link::to(&nodes[1]).await;
