@@ -85,8 +85,6 @@ struct Keeper {
     notes: mpsc::UnboundedReceiver<Note>,
     members: BTreeMap<SessionId, Member>,
     due: BTreeSet<(BootMoment, SessionId)>,
-    /// The shortest ttl among the members; it paces the search for a node.
-    shortest: Duration,
     streams: Streams,
     walk: Walk,
     backoff: Backoff,
@@ -106,7 +104,6 @@ impl Keeper {
             notes,
             members: BTreeMap::new(),
             due: BTreeSet::new(),
-            shortest: Duration::MAX,
             streams: Streams::new(sender),
             backoff: Backoff::default(),
             open_at: BootMoment::default(),
@@ -160,7 +157,6 @@ impl Keeper {
     }
 
     fn join(&mut self, core: Arc<Core>) {
-        self.shortest = self.shortest.min(core.ttl());
         let (session, now) = (core.session, BootMoment::now());
         let known = self.members.contains_key(&session);
         let due = if known { now } else { now.plus(renew_after(core.ttl(), rand::random())) };
@@ -175,9 +171,12 @@ impl Keeper {
         if let Some(member) = self.members.remove(&session) {
             self.due.remove(&(member.due, session));
         }
-        if self.members.is_empty() {
-            self.shortest = Duration::MAX;
-        }
+    }
+
+    /// The shortest ttl among the members; it paces the search for a node.
+    fn shortest(&self) -> Duration {
+        let ttls = self.members.values().map(|member| member.core.ttl());
+        ttls.min().unwrap_or(Duration::MAX)
     }
 
     fn set_due(&mut self, session: SessionId, due: BootMoment) {
@@ -212,7 +211,7 @@ impl Keeper {
     fn open(&mut self, now: BootMoment) {
         let Some(node) = self.network.next(&mut self.walk) else {
             self.walk.again();
-            let pause = self.backoff.pause(rand::random()).min(self.shortest / 6);
+            let pause = self.backoff.pause(rand::random()).min(self.shortest() / 6);
             self.open_at = now.plus(pause);
             return;
         };
@@ -248,7 +247,7 @@ impl Keeper {
         let Some((node, unanswered)) = self.streams.retire() else { return };
         self.network.leads_not(&node);
         self.walk.avoid(node);
-        self.open_at = now.plus(SPREAD.min(self.shortest / 20).mul_f64(rand::random()));
+        self.open_at = now.plus(SPREAD.min(self.shortest() / 20).mul_f64(rand::random()));
         if let Some(hint) = hint {
             self.network.hinted(&mut self.walk, hint);
             self.open_at = now;
@@ -341,5 +340,37 @@ impl Keeper {
             )
             | None => self.set_due(session, now.plus(ASK_AGAIN)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Client;
+    use crate::client::core::Opened;
+    use crate::locks::{ClusterId, OwnerId};
+
+    #[tokio::test]
+    async fn the_shortest_ttl_among_the_members_paces_the_search() {
+        let client = Client::connect(["127.0.0.1:9"]).expect("a good endpoint");
+        let network = Arc::clone(&client.shared.network);
+        let (sender, notes) = mpsc::unbounded_channel();
+        let mut keeper = Keeper::new(network, notes, sender.downgrade());
+        let mut join = |session, ttl| {
+            let opened = Opened {
+                owner: OwnerId::new([1; 16]),
+                session: SessionId(session),
+                cluster: ClusterId::new([2; 16]),
+                sent: BootMoment::now(),
+                ttl: Duration::from_secs(ttl),
+            };
+            keeper.join(Arc::new(Core::new(Arc::clone(&client.shared), &opened)));
+            keeper.shortest()
+        };
+        assert_eq!(join(1, 9), Duration::from_secs(9));
+        assert_eq!(join(2, 3), Duration::from_secs(3));
+        assert_eq!(join(3, 6), Duration::from_secs(3));
+        keeper.leave(SessionId(2));
+        assert_eq!(keeper.shortest(), Duration::from_secs(6));
     }
 }
