@@ -16,7 +16,6 @@ use super::fate::{Failure, Fate, Plan};
 use super::handover::Asked;
 use super::holdings::{Listed, Reading};
 use super::network::Target;
-use super::renewals::Note;
 use super::state::Loss;
 use super::window::Header;
 use crate::clock::{BootMoment, Moment};
@@ -53,7 +52,7 @@ pub(super) async fn set_ttl(
     let sent = BootMoment::now();
     let id = core.begin();
     core.ttl_asked(ttl.duration());
-    core.client.renewals.tell(Note::Join(Arc::clone(&core)));
+    core.client.keepers.join(&core);
     let mut fate = Fate::default();
     let attempt = |target: Target, header| {
         let message = v1::SetTtlRequest { header: Some(header), ttl_ms: ttl.0 };
@@ -72,7 +71,7 @@ pub(super) async fn set_ttl(
             Err(failure.error(&fate))
         }
     };
-    core.client.renewals.tell(Note::Join(Arc::clone(&core)));
+    core.client.keepers.join(&core);
     tell(&mut reply, outcome);
 }
 

@@ -1,17 +1,18 @@
-//! The keep-alive: one task of a client renews all its sessions over one stream.
-//! It lives apart from the application's tasks, so that cancelling them stops no
+//! The keep-alive: one task renews all sessions that a client has opened in one runtime,
+//! over one stream. It lives apart from the application's tasks, so that cancelling them stops no
 //! renewal.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 
 use super::backoff::{Backoff, SPREAD, at_least, renew_after};
 use super::core::Core;
+use super::keepers::{Broken, Note};
 use super::lanes::Lane;
-use super::network::{Network, lock};
+use super::network::Network;
 use super::operations::revision;
 use super::route::{Address, Walk};
 use super::state::Loss;
@@ -30,57 +31,14 @@ const TOGETHER: Duration = Duration::from_millis(2);
 /// How long the refused wait at most before they ask again.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
-/// What the task is told.
-#[derive(Debug)]
-pub(super) enum Note {
-    /// Renew this session, now and as its ttl asks for.
-    Join(Arc<Core>),
-    /// It is over.
-    Leave(SessionId),
-    /// The stream of this number brought answers.
-    Answers(u64, Vec<v1::RenewalAnswer>),
-    /// The stream of this number ended, perhaps naming the leader.
-    Broken(u64, Option<Address>),
-}
-
-/// The way to the task. It is started when first needed, and ends with the client
-/// and its sessions.
-#[derive(Debug, Default)]
-pub(super) struct Renewals {
-    notes: Mutex<Option<mpsc::UnboundedSender<Note>>>,
-}
-
-impl Renewals {
-    /// Joins a session; starts the task if there is none.
-    pub fn join(&self, network: &Arc<Network>, core: Arc<Core>) {
-        let mut notes = lock(&self.notes);
-        let running = notes.as_ref().filter(|notes| !notes.is_closed());
-        let running = running.cloned().unwrap_or_else(|| {
-            let (sender, receiver) = mpsc::unbounded_channel();
-            let keeper = Keeper::new(Arc::clone(network), receiver, sender.downgrade());
-            tokio::spawn(keeper.run());
-            sender
-        });
-        // A task that ends with its runtime takes the sessions with it.
-        let _ = running.send(Note::Join(core));
-        *notes = Some(running);
-    }
-
-    /// Tells the task, if there is one.
-    pub fn tell(&self, note: Note) {
-        if let Some(notes) = &*lock(&self.notes) {
-            let _ = notes.send(note);
-        }
-    }
-}
-
 /// A session that is being renewed.
 struct Member {
     core: Arc<Core>,
     due: BootMoment,
 }
 
-struct Keeper {
+/// Renews the sessions of one runtime.
+pub(super) struct Keeper {
     network: Arc<Network>,
     notes: mpsc::UnboundedReceiver<Note>,
     members: BTreeMap<SessionId, Member>,
@@ -92,8 +50,24 @@ struct Keeper {
     open_at: BootMoment,
 }
 
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        // With members only if the runtime is shutting down: nobody renews them any more.
+        self.notes.close();
+        let joining = std::iter::from_fn(|| self.notes.try_recv().ok());
+        let joining = joining.filter_map(|note| match note {
+            Note::Join(core) => Some(core),
+            Note::Leave(_) | Note::Answers(..) | Note::Broken(_) => None,
+        });
+        let members = std::mem::take(&mut self.members).into_values();
+        for core in members.map(|member| member.core).chain(joining) {
+            core.end(Loss::SessionClosed);
+        }
+    }
+}
+
 impl Keeper {
-    fn new(
+    pub fn new(
         network: Arc<Network>,
         notes: mpsc::UnboundedReceiver<Note>,
         sender: mpsc::WeakUnboundedSender<Note>,
@@ -110,7 +84,7 @@ impl Keeper {
         }
     }
 
-    async fn run(mut self) {
+    pub async fn run(mut self) {
         loop {
             let pause = self.wake().since(BootMoment::now()).min(SLEEP_MAX);
             tokio::select! {
@@ -147,9 +121,14 @@ impl Keeper {
                     self.answer(number, answer);
                 }
             }
-            Note::Broken(number, hint) => {
-                if self.streams.current().is_some_and(|stream| stream.number == number) {
-                    self.move_on(hint);
+            Note::Broken(Broken { number, told, leader }) => {
+                let current = self.streams.current().filter(|stream| stream.number == number);
+                if let Some(stream) = current {
+                    if !told {
+                        // Also when the runtime that it was made in is gone.
+                        self.network.broke(&stream.node, Lane::Renewals);
+                    }
+                    self.move_on(leader);
                 }
                 self.streams.drop_old(number);
             }

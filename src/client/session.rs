@@ -96,7 +96,7 @@ impl OpenSession {
             ttl: Duration::from_millis(answer.ttl_ms),
         };
         let core = Arc::new(Core::new(Arc::clone(&self.shared), &opened));
-        self.shared.renewals.join(&self.shared.network, Arc::clone(&core));
+        self.shared.keepers.join(&core);
         Ok(Session { open: Arc::new(Open { core }) })
     }
 }
