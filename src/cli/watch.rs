@@ -101,7 +101,7 @@ pub async fn run(to: &Connection, format: Format, args: Args) -> Result<Exit, Fa
             () = &mut gone => return Ok(Exit::Done),
             seen = watcher.next() => seen.map_err(|error| ended(error, last))?,
         };
-        last = at(&seen).or(last);
+        last = moved_on(last, &seen);
         let read = match format {
             Format::Json => output::json_line(&line(seen))?,
             Format::Table => told(seen)?,
@@ -127,15 +127,17 @@ impl Args {
     }
 }
 
-/// How far this brings the watch, if it can go on from there.
-fn at(seen: &Seen) -> Option<Revision> {
+/// Where the watch can go on from after this. Before the last part of a state there is no
+/// such revision, whatever happens between its parts.
+fn moved_on(from: Option<Revision>, seen: &Seen) -> Option<Revision> {
     match seen {
-        // Before the last part there is no revision to go on from.
-        Seen::State { at, last, .. } => last.then_some(*at),
+        Seen::State { at, last: true, .. } => Some(*at),
+        Seen::State { last: false, .. } => from,
         Seen::Event(event) => {
-            event.at.as_ref().map(|at| Revision { index: at.index, ordinal: at.ordinal })
+            let at = event.at.as_ref().map(|at| Revision { index: at.index, ordinal: at.ordinal });
+            from.and(at).or(from)
         }
-        Seen::Progress(at) => Some(*at),
+        Seen::Progress(at) => from.and(Some(*at)),
     }
 }
 
@@ -211,6 +213,29 @@ fn state(resource: &Resource) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::v1;
+
+    #[test]
+    fn a_watch_can_go_on_from_the_end_of_a_state_and_not_from_between_its_parts() {
+        let revision = |index| Revision { index, ordinal: 0 };
+        let state = |index, last| Seen::State { resources: vec![], at: revision(index), last };
+        let event = |index| {
+            let at = Some(v1::Revision { index, ordinal: 0 });
+            Seen::Event(v1::Event { at, ..v1::Event::default() })
+        };
+        let parts =
+            [state(5, false), event(6), state(7, true), event(8), Seen::Progress(revision(9))];
+        let mut last = None;
+        let from: Vec<_> = parts
+            .iter()
+            .map(|seen| {
+                last = moved_on(last, seen);
+                last.map(|at| at.index)
+            })
+            .collect();
+        assert_eq!(from, [None, None, Some(7), Some(8), Some(9)]);
+        assert_eq!(moved_on(Some(revision(3)), &event(4)), Some(revision(4)));
+    }
 
     #[test]
     fn a_revision_is_an_index_and_an_ordinal() {

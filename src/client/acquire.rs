@@ -208,17 +208,24 @@ impl Asked {
 async fn room(core: &Core, wanted: &Wanted) -> Result<OwnedSemaphorePermit, ClientError> {
     let left = wanted.plan.until.map_or(Duration::MAX, |until| until.since(Moment::now()));
     let patience = wanted.plan.patience.unwrap_or(Duration::MAX);
-    let place = async {
+    tokio::select! {
+        biased;
+        loss = core.ended() => Err(loss.error()),
+        place = place(core, &wanted.claim.names) => Ok(place),
+        () = tokio::time::sleep(left) => Err(Fate::default().unreachable()),
+        () = core.departures.stuck(patience) => Err(Fate::default().unreachable()),
+    }
+}
+
+/// The place is taken last: who waits for a name does not keep others from theirs.
+async fn place(core: &Core, names: &[ResourceName]) -> OwnedSemaphorePermit {
+    loop {
+        core.departures.over(names).await;
         let place = Arc::clone(&core.places).acquire_owned().await;
-        let over = core.departures.over(&wanted.claim.names);
-        tokio::time::timeout(patience, over).await.ok()?;
-        Some(place.expect("the places of a session are never closed"))
-    };
-    let place = tokio::select! {
-        loss = core.ended() => return Err(loss.error()),
-        place = tokio::time::timeout(left, place) => place.ok().flatten(),
-    };
-    place.ok_or_else(|| Fate::default().unreachable())
+        if !core.departures.any(names) {
+            return place.expect("the places of a session are never closed");
+        }
+    }
 }
 
 /// The answer; on the way, if it comes, the place in the queue.

@@ -14,7 +14,6 @@ use super::handover::Asked;
 use super::holdings::{Holdings, Listed, Reading};
 use super::leaving::{Departures, Leaving};
 use super::network::lock;
-use super::renewals::Note;
 use super::state::{Loss, State};
 use super::window::{Header, RequestWindow};
 use super::{ClientError, holder, operations};
@@ -52,8 +51,9 @@ pub(super) struct Core {
     pub ttl_turn: tokio::sync::Mutex<()>,
     /// Names that are not to be asked for at once.
     pub departures: Arc<Departures>,
+    /// Where it was opened: its tasks run there.
+    pub runtime: Handle,
     process: u32,
-    runtime: Handle,
     inner: Mutex<Inner>,
     changed: watch::Sender<()>,
 }
@@ -171,7 +171,7 @@ impl Core {
     /// The session is over. The first cause counts.
     pub fn end(&self, loss: Loss) {
         lock(&self.inner).ended.get_or_insert(loss);
-        self.client.renewals.tell(Note::Leave(self.session));
+        self.client.keepers.leave(self.session);
         self.changed.send_replace(());
     }
 

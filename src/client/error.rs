@@ -104,7 +104,7 @@ pub enum ClientError {
     /// The authority ended the session, and everything it held with it.
     #[error("the session has ended: it was not renewed in time, or never was")]
     SessionExpired,
-    /// The application closed the session.
+    /// The application closed the session, or ended the runtime that it was opened in.
     #[error("the session is closed")]
     SessionClosed,
     /// The grant has ended, though nobody here released it.

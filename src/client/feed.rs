@@ -39,12 +39,15 @@ pub(super) struct Feed {
 struct Search {
     walk: Walk,
     backoff: Backoff,
-    /// Since when there was no answer, and what was met last.
+    /// Since when nothing was heard, and what was met last.
     silent_since: Moment,
     last: Option<String>,
     /// What a node of this round refused that another may not: it keeps the events that
     /// follow no longer, or as many watch there as may.
     refused: Option<ClientError>,
+    /// A node was not asked in this round, or gave no such answer: it may have what the
+    /// others refuse.
+    open: bool,
 }
 
 /// How a stream, or the attempt at one, ended.
@@ -70,6 +73,7 @@ impl Feed {
             silent_since: Moment::now(),
             last: None,
             refused: None,
+            open: false,
         };
         let (place, cluster) = (Position::new(after), Bytes::new());
         Self { network, what, place, cluster, tell, search }
@@ -86,11 +90,10 @@ impl Feed {
     async fn go_on(&mut self) {
         loop {
             let Some(node) = self.network.next(&mut self.search.walk) else {
-                if let Some(error) = self.search.refused.take() {
+                if let Some(error) = self.search.again() {
                     let _ = self.tell.send(Err(error)).await;
                     return;
                 }
-                self.search.walk.again();
                 self.complain().await;
                 tokio::time::sleep(self.search.backoff.pause(rand::random())).await;
                 continue;
@@ -131,12 +134,18 @@ impl Feed {
             Ok(Err(status)) => return self.ended(node, place.lane(), &status),
             Err(_) => {
                 network.stalled(node);
+                self.search.open = true;
                 self.search.last = Some(format!("{node} did not answer"));
                 return End::Elsewhere;
             }
         };
+        let opened = Moment::now();
         let end = self.read(node, stream).await;
-        self.search.silent_since = Moment::now();
+        let now = Moment::now();
+        if self.place.after.is_some() && now.since(opened) >= network.settings.call {
+            // There was nothing to tell; that is no silence.
+            self.search.silent_since = now;
+        }
         match end {
             Ok(end) => end,
             Err(status) => self.ended(node, place.lane(), &status),
@@ -159,7 +168,9 @@ impl Feed {
                 Some(Err(field)) => return Ok(End::Over(ClientError::Malformed { field })),
                 None => Vec::new(),
             };
-            self.search.found(&self.network, node);
+            if !seen.is_empty() {
+                self.search.found(&self.network, node);
+            }
             for seen in seen {
                 if self.tell.send(Ok(seen)).await.is_err() {
                     // Nobody listens; the task ends with this.
@@ -167,6 +178,7 @@ impl Feed {
                 }
             }
         }
+        self.search.open = true;
         self.search.last = Some(format!("{node} ended the watch"));
         Ok(End::Pause(self.search.backoff.pause(rand::random())))
     }
@@ -185,21 +197,14 @@ impl Feed {
             self.network.broke(node, lane);
         }
         match judge(status).0 {
-            Verdict::Final(told) => {
-                let elsewhere =
-                    matches!(told.reason, Some(Reason::Compacted | Reason::LimitReached));
-                let error = ClientError::refused(told, false);
-                if !elsewhere {
-                    return End::Over(error);
-                }
-                self.search.refused = Some(error);
-                End::Elsewhere
-            }
+            Verdict::Final(told) => self.refused(told),
             Verdict::Elsewhere { .. } => {
+                self.search.open = true;
                 self.network.leads_not(node);
                 End::Pause(SPREAD.mul_f64(rand::random()))
             }
             Verdict::Again { after } => {
+                self.search.open = true;
                 let roll = rand::random();
                 let pause = after
                     .map_or_else(|| self.search.backoff.pause(roll), |after| at_least(after, roll));
@@ -207,10 +212,35 @@ impl Feed {
             }
         }
     }
+
+    /// What a node refused may be had at another, or it is refused for good.
+    fn refused(&mut self, told: Told) -> End {
+        let compacted = told.reason == Some(Reason::Compacted);
+        if compacted && self.place.after.is_none() {
+            // More happened than is kept while the state was read; it may fit next time.
+            self.search.open = true;
+            return End::Elsewhere;
+        }
+        let elsewhere = compacted || told.reason == Some(Reason::LimitReached);
+        let error = ClientError::refused(told, false);
+        if !elsewhere {
+            return End::Over(error);
+        }
+        self.search.refused = Some(error);
+        End::Elsewhere
+    }
 }
 
 impl Search {
-    /// This node answers. Should it fail, the search begins at the others.
+    /// Ends a round; says why the watch is over, if every node has refused it.
+    fn again(&mut self) -> Option<ClientError> {
+        self.walk.again();
+        let refused = self.refused.take();
+        let open = std::mem::take(&mut self.open);
+        refused.filter(|_| !open)
+    }
+
+    /// This node tells what is asked for. Should it fail, the search begins at the others.
     fn found(&mut self, network: &Network, node: &Address) {
         self.walk = network.walk();
         self.walk.avoid(node.clone());
@@ -218,6 +248,7 @@ impl Search {
         self.silent_since = Moment::now();
         self.last = None;
         self.refused = None;
+        self.open = true;
     }
 }
 

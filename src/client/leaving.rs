@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::sync::watch;
 
@@ -44,7 +45,21 @@ impl Departures {
         }
     }
 
-    fn any(&self, names: &[ResourceName]) -> bool {
+    /// Resolves when things are ending and none has come to its end for this long: nobody
+    /// is there to end them.
+    pub async fn stuck(&self, patience: Duration) {
+        let mut fewer = self.fewer.subscribe();
+        loop {
+            let some = !lock(&self.leaving).is_empty();
+            let waited = tokio::time::timeout(patience, fewer.changed()).await;
+            if waited.is_err() && some {
+                return;
+            }
+        }
+    }
+
+    /// Whether something is ending on these names.
+    pub fn any(&self, names: &[ResourceName]) -> bool {
         let leaving = lock(&self.leaving);
         names.iter().any(|name| leaving.contains_key(name))
     }

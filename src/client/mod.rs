@@ -52,6 +52,7 @@ mod guard;
 mod handover;
 mod holder;
 mod holdings;
+mod keepers;
 mod lanes;
 mod leaving;
 mod modes;
@@ -86,8 +87,8 @@ pub use self::state::{Loss, State};
 pub use self::unconfirmed::{NotConfirmed, Unconfirmed};
 pub use self::watch::{Seen, Watcher, Watching};
 use fate::Settings;
+use keepers::Keepers;
 use network::Network;
-use renewals::Renewals;
 
 /// How long a call may take if it is not told.
 const CALL: Duration = Duration::from_secs(10);
@@ -96,8 +97,8 @@ const ATTEMPT: Duration = Duration::from_secs(2);
 /// How long a connection may take to be made.
 const CONNECT: Duration = Duration::from_secs(1);
 
-/// A way to the authority, over any of its nodes. Cheap to clone; all sessions of
-/// one client are renewed over one stream.
+/// A way to the authority, over any of its nodes. Cheap to clone; all sessions that one
+/// client opens in one runtime are renewed over one stream. They end with the runtime.
 #[derive(Debug, Clone)]
 pub struct Client {
     shared: Arc<Shared>,
@@ -107,7 +108,7 @@ pub struct Client {
 #[derive(Debug)]
 struct Shared {
     network: Arc<Network>,
-    renewals: Renewals,
+    keepers: Keepers,
 }
 
 impl Client {
@@ -196,6 +197,6 @@ impl ClientBuilder {
     {
         let nodes = network::addresses(endpoints)?;
         let network = Arc::new(Network::new(nodes, self.settings));
-        Ok(Client { shared: Arc::new(Shared { network, renewals: Renewals::default() }) })
+        Ok(Client { shared: Arc::new(Shared { network, keepers: Keepers::default() }) })
     }
 }

@@ -1,7 +1,9 @@
 //! Who leads, as others see it.
 
+use super::backoff::Backoff;
 use super::watch::{Seen, Watcher, Watching};
 use super::{Client, ClientError};
+use crate::clock::Moment;
 use crate::locks::{Labels, ResourceName, SessionId, Token};
 use crate::wire::v1::{self, EventKind};
 
@@ -24,13 +26,16 @@ pub struct Observer {
     client: Client,
     name: String,
     watcher: Option<Watcher>,
+    /// Not before this is another watch begun.
+    begin_at: Moment,
+    backoff: Backoff,
     /// As last told; `None` before anything was.
     told: Option<Option<Leader>>,
     /// What was told is so at this log index: events up to it are no news.
     index: u64,
     /// The leader of a state whose last part has not come yet.
     found: Option<Leader>,
-    /// Something has happened that must be looked up.
+    /// Nothing is known yet, or something has happened that must be looked up.
     stale: bool,
 }
 
@@ -41,17 +46,19 @@ impl Client {
             client: self.clone(),
             name: name.into(),
             watcher: None,
+            begin_at: Moment::now(),
+            backoff: Backoff::default(),
             told: None,
             index: 0,
             found: None,
-            stale: false,
+            stale: true,
         }
     }
 }
 
 impl Observer {
-    /// Who leads: at once when first asked, and then whenever the leader or its
-    /// proclamation has changed. `None`: nobody leads. Leaders that came and went in the
+    /// Who leads: when first asked after a confirmed round, and then whenever the leader or
+    /// its proclamation has changed. `None`: nobody leads. Leaders that came and went in the
     /// meantime may be left out; the last one never is. A leader that has not confirmed
     /// a strict handoff does not lead yet.
     ///
@@ -59,7 +66,8 @@ impl Observer {
     ///
     /// # Errors
     /// [`ClientError::Unreachable`] when no node could be reached for the client's call
-    /// timeout: call again. [`ClientError::Invalid`] for a bad name.
+    /// timeout, [`ClientError::Refused`] when none has room for another watch: call again,
+    /// the observer goes on. [`ClientError::Invalid`] for a bad name.
     pub async fn next(&mut self) -> Result<Option<Leader>, ClientError> {
         loop {
             if self.stale {
@@ -69,15 +77,8 @@ impl Observer {
                     return Ok(news);
                 }
             }
-            let (client, name) = (&self.client, &self.name);
-            let watcher =
-                self.watcher.get_or_insert_with(|| client.watch(Watching::resource(name.as_str())));
-            let seen = match watcher.next().await {
-                // The state tells what was missed.
-                Err(ClientError::Compacted) => {
-                    self.watcher = None;
-                    continue;
-                }
+            let seen = match self.watch().await {
+                Err(ClientError::Compacted) => continue,
                 seen => seen?,
             };
             if let Some(news) = self.see(seen) {
@@ -86,17 +87,40 @@ impl Observer {
         }
     }
 
+    /// What is seen next. A watch that fails is left for another, whose state tells what
+    /// was missed.
+    async fn watch(&mut self) -> Result<Seen, ClientError> {
+        let watcher = match &mut self.watcher {
+            Some(watcher) => watcher,
+            none => {
+                tokio::time::sleep(self.begin_at.since(Moment::now())).await;
+                none.insert(self.client.watch(Watching::resource(self.name.as_str())))
+            }
+        };
+        let seen = watcher.next().await;
+        if seen.is_ok() {
+            self.backoff.reset();
+        } else {
+            self.watcher = None;
+            self.begin_at = Moment::now().plus(self.backoff.pause(rand::random()));
+        }
+        seen
+    }
+
     fn see(&mut self, seen: Seen) -> Option<Option<Leader>> {
         match seen {
             Seen::State { resources, at, last } => {
                 let leader = resources.iter().filter(|view| view.resource == self.name);
                 self.found =
                     leader.flat_map(|view| &view.holders).find_map(leader_of).or(self.found.take());
-                if !last || at.index < self.index {
+                if !last {
+                    return None;
+                }
+                let found = self.found.take();
+                if at.index < self.index {
                     return None;
                 }
                 self.index = at.index;
-                let found = self.found.take();
                 self.news(found)
             }
             Seen::Event(event) if event.at.is_some_and(|at| at.index > self.index) => {
@@ -164,4 +188,31 @@ fn leader_of(grant: &v1::Grant) -> Option<Leader> {
         session: SessionId(grant.session),
         labels: grant.labels.clone(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::locks::Revision;
+
+    fn state(index: u64, leader: Option<u64>, last: bool) -> Seen {
+        let grant =
+            |token| v1::Grant { token, phase: v1::Phase::Active.into(), ..v1::Grant::default() };
+        let view = v1::ResourceView {
+            resource: "db/primary".to_owned(),
+            holders: leader.map(grant).into_iter().collect(),
+            ..v1::ResourceView::default()
+        };
+        Seen::State { resources: vec![view], at: Revision { index, ordinal: 0 }, last }
+    }
+
+    #[test]
+    fn a_leader_of_an_old_state_is_not_taken_for_one_of_the_next() {
+        let client = Client::connect(["127.0.0.1:9"]).expect("a good endpoint");
+        let mut observer = client.observe("db/primary");
+        let told = observer.see(state(10, Some(3), true)).expect("it is news");
+        assert_eq!(told.map(|leader| leader.token.get()), Some(3));
+        assert_eq!(observer.see(state(5, Some(2), true)), None, "it knows better");
+        assert_eq!(observer.see(state(12, None, true)), Some(None));
+    }
 }

@@ -14,9 +14,9 @@ use super::core::Core;
 use super::error::ClientError;
 use super::fate::{Failure, Fate, Plan};
 use super::handover::Asked;
+use super::holder::Reply;
 use super::holdings::{Listed, Reading};
 use super::network::Target;
-use super::renewals::Note;
 use super::state::Loss;
 use super::window::Header;
 use crate::clock::{BootMoment, Moment};
@@ -53,7 +53,7 @@ pub(super) async fn set_ttl(
     let sent = BootMoment::now();
     let id = core.begin();
     core.ttl_asked(ttl.duration());
-    core.client.renewals.tell(Note::Join(Arc::clone(&core)));
+    core.client.keepers.join(&core);
     let mut fate = Fate::default();
     let attempt = |target: Target, header| {
         let message = v1::SetTtlRequest { header: Some(header), ttl_ms: ttl.0 };
@@ -72,23 +72,37 @@ pub(super) async fn set_ttl(
             Err(failure.error(&fate))
         }
     };
-    core.client.renewals.tell(Note::Join(Arc::clone(&core)));
+    core.client.keepers.join(&core);
     tell(&mut reply, outcome);
 }
 
-/// Ends the session at the authority; it is over here already.
-pub(super) async fn close(core: &Core, plan: Plan) -> Result<(), ClientError> {
+/// Ends the session at the authority; it is over here already. When the plan's time is over
+/// the caller is told so, and the request goes on for as long as the authority may keep the
+/// session.
+pub(super) async fn close(core: Arc<Core>, plan: Plan, reply: Reply) {
+    let mut reply = Some(reply);
     let mut fate = Fate::default();
     let attempt = |target: Target| {
         let owner_id = core.owner.as_bytes().to_vec().into();
         let message = v1::CloseSessionRequest { owner_id, session: core.session.0 };
         async move { sessions(&target).close(target.request(message)).await }
     };
-    match core.client.network.call(plan, &mut fate, attempt).await {
+    let network = &core.client.network;
+    let mut answer = network.call(plan, &mut fate, attempt).await;
+    if let Err(Failure::OutOfTime) = answer {
+        tell(&mut reply, Err(fate.unreachable()));
+        let lease = Plan::within(&network.settings, core.ttl());
+        answer = network.call(lease, &mut fate, attempt).await;
+    }
+    let outcome = match answer {
         Ok(v1::CloseSessionResponse {}) => Ok(()),
         Err(Failure::Refused(told)) if is_over(&told) => Ok(()),
         Err(failure) => Err(failure.error(&fate)),
+    };
+    if let Err(error) = &outcome {
+        tracing::debug!(session = %core.session, %error, "left to its expiry");
     }
+    tell(&mut reply, outcome);
 }
 
 /// Reads what the session holds until every change that was told is taken in.

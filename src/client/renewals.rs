@@ -1,17 +1,18 @@
-//! The keep-alive: one task of a client renews all its sessions over one stream.
-//! It lives apart from the application's tasks, so that cancelling them stops no
+//! The keep-alive: one task renews all sessions that a client has opened in one runtime,
+//! over one stream. It lives apart from the application's tasks, so that cancelling them stops no
 //! renewal.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 
 use super::backoff::{Backoff, SPREAD, at_least, renew_after};
 use super::core::Core;
+use super::keepers::{Broken, Note};
 use super::lanes::Lane;
-use super::network::{Network, lock};
+use super::network::Network;
 use super::operations::revision;
 use super::route::{Address, Walk};
 use super::state::Loss;
@@ -30,63 +31,18 @@ const TOGETHER: Duration = Duration::from_millis(2);
 /// How long the refused wait at most before they ask again.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
-/// What the task is told.
-#[derive(Debug)]
-pub(super) enum Note {
-    /// Renew this session, now and as its ttl asks for.
-    Join(Arc<Core>),
-    /// It is over.
-    Leave(SessionId),
-    /// The stream of this number brought answers.
-    Answers(u64, Vec<v1::RenewalAnswer>),
-    /// The stream of this number ended, perhaps naming the leader.
-    Broken(u64, Option<Address>),
-}
-
-/// The way to the task. It is started when first needed, and ends with the client
-/// and its sessions.
-#[derive(Debug, Default)]
-pub(super) struct Renewals {
-    notes: Mutex<Option<mpsc::UnboundedSender<Note>>>,
-}
-
-impl Renewals {
-    /// Joins a session; starts the task if there is none.
-    pub fn join(&self, network: &Arc<Network>, core: Arc<Core>) {
-        let mut notes = lock(&self.notes);
-        let running = notes.as_ref().filter(|notes| !notes.is_closed());
-        let running = running.cloned().unwrap_or_else(|| {
-            let (sender, receiver) = mpsc::unbounded_channel();
-            let keeper = Keeper::new(Arc::clone(network), receiver, sender.downgrade());
-            tokio::spawn(keeper.run());
-            sender
-        });
-        // A task that ends with its runtime takes the sessions with it.
-        let _ = running.send(Note::Join(core));
-        *notes = Some(running);
-    }
-
-    /// Tells the task, if there is one.
-    pub fn tell(&self, note: Note) {
-        if let Some(notes) = &*lock(&self.notes) {
-            let _ = notes.send(note);
-        }
-    }
-}
-
 /// A session that is being renewed.
 struct Member {
     core: Arc<Core>,
     due: BootMoment,
 }
 
-struct Keeper {
+/// Renews the sessions of one runtime.
+pub(super) struct Keeper {
     network: Arc<Network>,
     notes: mpsc::UnboundedReceiver<Note>,
     members: BTreeMap<SessionId, Member>,
     due: BTreeSet<(BootMoment, SessionId)>,
-    /// The shortest ttl among the members; it paces the search for a node.
-    shortest: Duration,
     streams: Streams,
     walk: Walk,
     backoff: Backoff,
@@ -94,8 +50,24 @@ struct Keeper {
     open_at: BootMoment,
 }
 
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        // With members only if the runtime is shutting down: nobody renews them any more.
+        self.notes.close();
+        let joining = std::iter::from_fn(|| self.notes.try_recv().ok());
+        let joining = joining.filter_map(|note| match note {
+            Note::Join(core) => Some(core),
+            Note::Leave(_) | Note::Answers(..) | Note::Broken(_) => None,
+        });
+        let members = std::mem::take(&mut self.members).into_values();
+        for core in members.map(|member| member.core).chain(joining) {
+            core.end(Loss::SessionClosed);
+        }
+    }
+}
+
 impl Keeper {
-    fn new(
+    pub fn new(
         network: Arc<Network>,
         notes: mpsc::UnboundedReceiver<Note>,
         sender: mpsc::WeakUnboundedSender<Note>,
@@ -106,14 +78,13 @@ impl Keeper {
             notes,
             members: BTreeMap::new(),
             due: BTreeSet::new(),
-            shortest: Duration::MAX,
             streams: Streams::new(sender),
             backoff: Backoff::default(),
             open_at: BootMoment::default(),
         }
     }
 
-    async fn run(mut self) {
+    pub async fn run(mut self) {
         loop {
             let pause = self.wake().since(BootMoment::now()).min(SLEEP_MAX);
             tokio::select! {
@@ -150,9 +121,14 @@ impl Keeper {
                     self.answer(number, answer);
                 }
             }
-            Note::Broken(number, hint) => {
-                if self.streams.current().is_some_and(|stream| stream.number == number) {
-                    self.move_on(hint);
+            Note::Broken(Broken { number, told, leader }) => {
+                let current = self.streams.current().filter(|stream| stream.number == number);
+                if let Some(stream) = current {
+                    if !told {
+                        // Also when the runtime that it was made in is gone.
+                        self.network.broke(&stream.node, Lane::Renewals);
+                    }
+                    self.move_on(leader);
                 }
                 self.streams.drop_old(number);
             }
@@ -160,7 +136,6 @@ impl Keeper {
     }
 
     fn join(&mut self, core: Arc<Core>) {
-        self.shortest = self.shortest.min(core.ttl());
         let (session, now) = (core.session, BootMoment::now());
         let known = self.members.contains_key(&session);
         let due = if known { now } else { now.plus(renew_after(core.ttl(), rand::random())) };
@@ -175,9 +150,12 @@ impl Keeper {
         if let Some(member) = self.members.remove(&session) {
             self.due.remove(&(member.due, session));
         }
-        if self.members.is_empty() {
-            self.shortest = Duration::MAX;
-        }
+    }
+
+    /// The shortest ttl among the members; it paces the search for a node.
+    fn shortest(&self) -> Duration {
+        let ttls = self.members.values().map(|member| member.core.ttl());
+        ttls.min().unwrap_or(Duration::MAX)
     }
 
     fn set_due(&mut self, session: SessionId, due: BootMoment) {
@@ -212,7 +190,7 @@ impl Keeper {
     fn open(&mut self, now: BootMoment) {
         let Some(node) = self.network.next(&mut self.walk) else {
             self.walk.again();
-            let pause = self.backoff.pause(rand::random()).min(self.shortest / 6);
+            let pause = self.backoff.pause(rand::random()).min(self.shortest() / 6);
             self.open_at = now.plus(pause);
             return;
         };
@@ -248,7 +226,7 @@ impl Keeper {
         let Some((node, unanswered)) = self.streams.retire() else { return };
         self.network.leads_not(&node);
         self.walk.avoid(node);
-        self.open_at = now.plus(SPREAD.min(self.shortest / 20).mul_f64(rand::random()));
+        self.open_at = now.plus(SPREAD.min(self.shortest() / 20).mul_f64(rand::random()));
         if let Some(hint) = hint {
             self.network.hinted(&mut self.walk, hint);
             self.open_at = now;
@@ -341,5 +319,37 @@ impl Keeper {
             )
             | None => self.set_due(session, now.plus(ASK_AGAIN)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Client;
+    use crate::client::core::Opened;
+    use crate::locks::{ClusterId, OwnerId};
+
+    #[tokio::test]
+    async fn the_shortest_ttl_among_the_members_paces_the_search() {
+        let client = Client::connect(["127.0.0.1:9"]).expect("a good endpoint");
+        let network = Arc::clone(&client.shared.network);
+        let (sender, notes) = mpsc::unbounded_channel();
+        let mut keeper = Keeper::new(network, notes, sender.downgrade());
+        let mut join = |session, ttl| {
+            let opened = Opened {
+                owner: OwnerId::new([1; 16]),
+                session: SessionId(session),
+                cluster: ClusterId::new([2; 16]),
+                sent: BootMoment::now(),
+                ttl: Duration::from_secs(ttl),
+            };
+            keeper.join(Arc::new(Core::new(Arc::clone(&client.shared), &opened)));
+            keeper.shortest()
+        };
+        assert_eq!(join(1, 9), Duration::from_secs(9));
+        assert_eq!(join(2, 3), Duration::from_secs(3));
+        assert_eq!(join(3, 6), Duration::from_secs(3));
+        keeper.leave(SessionId(2));
+        assert_eq!(keeper.shortest(), Duration::from_secs(6));
     }
 }

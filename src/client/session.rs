@@ -24,7 +24,7 @@ use crate::wire::v1;
 /// The longest key and value of a label, in bytes.
 const LABEL_KEY_BYTES_MAX: usize = 64;
 const LABEL_VALUE_BYTES_MAX: usize = 256;
-/// How long a session that was dropped tries to say so.
+/// How long a session that was dropped tries to say so, beside its ttl.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
 
 /// A future that the builders turn into.
@@ -96,7 +96,7 @@ impl OpenSession {
             ttl: Duration::from_millis(answer.ttl_ms),
         };
         let core = Arc::new(Core::new(Arc::clone(&self.shared), &opened));
-        self.shared.renewals.join(&self.shared.network, Arc::clone(&core));
+        self.shared.keepers.join(&core);
         Ok(Session { open: Arc::new(Open { core }) })
     }
 }
@@ -135,14 +135,9 @@ impl Drop for Open {
             return;
         }
         core.end(Loss::SessionClosed);
-        let core = Arc::clone(core);
-        let closing = Arc::clone(&core);
-        core.spawn(async move {
-            let plan = Plan::within(&closing.client.network.settings, CLOSE_WITHIN);
-            if let Err(error) = operations::close(&closing, plan).await {
-                tracing::debug!(session = %closing.session, %error, "left to its expiry");
-            }
-        });
+        let (reply, _) = oneshot::channel();
+        let plan = Plan::within(&core.client.network.settings, CLOSE_WITHIN);
+        core.spawn(operations::close(Arc::clone(core), plan, reply));
     }
 }
 
@@ -270,11 +265,13 @@ impl Session {
         self.close_within(within).await
     }
 
-    /// As [`Session::close`], but waits at most this long.
+    /// As [`Session::close`], but waits at most this long. The closing goes on in the
+    /// background if it takes longer, or if this future is dropped, until the session's
+    /// ttl is over.
     ///
     /// # Errors
-    /// [`ClientError::Unreachable`] if no node answered in time: then the session
-    /// ends by its ttl. One that had ended already is no error.
+    /// [`ClientError::Unreachable`] if no node answered in time. A session that had ended
+    /// already is no error.
     pub async fn close_within(self, within: Duration) -> Result<(), ClientError> {
         let core = self.core();
         match core.check() {
@@ -283,7 +280,10 @@ impl Session {
             Err(other) => return Err(other),
         }
         core.end(Loss::SessionClosed);
-        operations::close(core, Plan::within(&core.client.network.settings, within)).await
+        let plan = Plan::within(&core.client.network.settings, within);
+        let (reply, answer) = oneshot::channel();
+        core.spawn(operations::close(Arc::clone(core), plan, reply));
+        answer.await.unwrap_or(Err(ClientError::SessionClosed))
     }
 
     fn core(&self) -> &Arc<Core> {

@@ -19,7 +19,7 @@ pub enum State {
 pub enum Loss {
     /// The authority ended the session.
     SessionExpired,
-    /// The application closed the session.
+    /// The application closed the session, or ended the runtime that it was opened in.
     SessionClosed,
     /// The authority ended the grant, not the session.
     GrantEnded,

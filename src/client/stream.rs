@@ -9,9 +9,9 @@ use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
+use super::keepers::{Broken, Note};
 use super::network::Target;
 use super::operations::sessions;
-use super::renewals::Note;
 use super::route::Address;
 use crate::clock::BootMoment;
 use crate::locks::SessionId;
@@ -165,7 +165,12 @@ async fn listen(
         }
     };
     let request = target.request(ReceiverStream::new(messages));
-    let broken = |status: Option<&Status>| Note::Broken(number, status.and_then(leader));
+    let broken = |status: Option<&Status>| {
+        let told = status.map(Told::of);
+        let leader = told.iter().flatten().find_map(leader);
+        let told = told.is_none_or(|told| told.is_some());
+        Note::Broken(Broken { number, told, leader })
+    };
     let mut answers = match sessions(&target).keep_alive(request).await {
         Ok(response) => response.into_inner(),
         Err(status) => return tell(broken(Some(&status))),
@@ -180,6 +185,6 @@ async fn listen(
 }
 
 /// The leader that a refusal names.
-fn leader(status: &Status) -> Option<Address> {
-    Told::of(status)?.text(key::LEADER).and_then(|leader| Address::parse(leader).ok())
+fn leader(told: &Told) -> Option<Address> {
+    told.text(key::LEADER).and_then(|leader| Address::parse(leader).ok())
 }

@@ -161,6 +161,11 @@ impl Authority {
         });
     }
 
+    /// This node has lost the others; it ends its watches and takes no other.
+    pub fn cut_off(&self, node: usize) {
+        self.change(|t| t.cut_off.insert(node));
+    }
+
     /// All watches that are open end.
     pub fn cut_watches(&self) {
         self.change(|t| t.cuts += 1);

@@ -1,11 +1,12 @@
 //! Elections: campaign, proclaim, observe, resign.
 
 use std::future::IntoFuture;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use ringfence::client::{Client, Leader, Observer};
+use ringfence::client::{Client, ClientError, Leader, Observer};
+use ringfence::wire::reason::Reason;
 
-use crate::authority::{Authority, Manner, eventually};
+use crate::authority::{Authority, FOR_EVER, Manner, eventually};
 use crate::node::{Node, SOON, client_of, nodes};
 
 const NAME: &str = "db/primary";
@@ -115,4 +116,46 @@ async fn an_observer_goes_on_over_dead_nodes_and_lost_events_and_tells_changes_o
     assert_eq!(next(&mut observer).await, None);
     let _second = election.campaign("second").await.expect("elected");
     assert_eq!(value(next(&mut observer).await.as_ref()).as_deref(), Some("second"));
+}
+
+#[tokio::test]
+async fn an_observer_says_nothing_before_a_confirmed_round() {
+    let (authority, nodes, client) = two_nodes().await;
+    let session = client.session(TTL).await.expect("opened");
+    let leadership = session.election(NAME).campaign("first").await.expect("elected");
+    // The nodes let themselves be watched, as one does that is cut off from the others.
+    for node in 0..2 {
+        authority.behave(node, "get", Manner::Refuses(Reason::NoQuorum, vec![]), FOR_EVER);
+    }
+    let hasty = Client::builder().call_timeout(Duration::from_millis(300));
+    let hasty = hasty.connect(nodes.iter().map(|node| &node.address)).expect("good endpoints");
+    let mut observer = hasty.observe(NAME);
+    let error = observer.next().await.expect_err("no round is confirmed");
+    assert!(matches!(error, ClientError::Unreachable { .. }), "{error}");
+    authority.recover_all();
+    let leader = next(&mut observer).await.expect("there is one");
+    assert_eq!(leader.token, leadership.token());
+}
+
+#[tokio::test]
+async fn an_observer_goes_on_when_the_nodes_have_room_for_it_again() {
+    let (authority, _nodes, client) = two_nodes().await;
+    for node in 0..2 {
+        authority.behave(node, "watch", Manner::Refuses(Reason::LimitReached, vec![]), FOR_EVER);
+    }
+    let mut observer = client.observe(NAME);
+    assert_eq!(next(&mut observer).await, None);
+    let began = Instant::now();
+    let mut refused = 0;
+    while began.elapsed() < Duration::from_secs(1) {
+        let error = observer.next().await.expect_err("no node has room");
+        assert!(matches!(error, ClientError::Refused { .. }), "{error}");
+        refused += 1;
+    }
+    assert!((2..100).contains(&refused), "refused {refused} times in a second");
+    authority.recover_all();
+    let session = client.session(TTL).await.expect("opened");
+    let leadership = session.election(NAME).campaign("first").await.expect("elected");
+    let leader = next(&mut observer).await.expect("there is one");
+    assert_eq!(leader.token, leadership.token());
 }

@@ -231,3 +231,26 @@ async fn many_sessions_of_one_client_share_one_stream() {
     drop(sessions);
     eventually("all closed", || authority.sessions() == 0).await;
 }
+
+#[test]
+fn a_session_goes_on_without_the_runtime_that_another_one_of_its_client_was_opened_in() {
+    let runtime =
+        || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let (first, second) = (runtime().expect("a runtime"), runtime().expect("a runtime"));
+    let authority = Authority::new();
+    let node = first.block_on(Node::start(&authority, 0));
+    let client = client(&node.address);
+    let ending = first.block_on(client.session(LONG).into_future()).expect("opened");
+    let session = second.block_on(client.session(LONG).into_future()).expect("opened");
+    let guard = second.block_on(session.acquire("job/7").into_future()).expect("granted");
+    let renewed = || authority.seen("renew").iter().map(|seen| seen.id).collect::<BTreeSet<_>>();
+    second.block_on(eventually("both are renewed", || renewed().len() == 2));
+    drop(first);
+    second.block_on(async {
+        let loss = tokio::time::timeout(SOON, ending.lost()).await.expect("nobody renews it");
+        assert_eq!(loss, Loss::SessionClosed);
+        let began = Instant::now();
+        held_until(&guard, "beyond the ttl", || began.elapsed() > LONG * 5 / 4).await;
+        guard.release().await.expect("released");
+    });
+}

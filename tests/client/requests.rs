@@ -221,6 +221,30 @@ async fn closing_loses_the_guards_first_and_a_closed_session_refuses() {
 }
 
 #[tokio::test]
+async fn a_close_goes_on_in_the_background_when_nobody_waits_for_it_any_longer() {
+    let (authority, _node, client) = one_node().await;
+    let refused = || Manner::Refuses(Reason::NoQuorum, vec![]);
+    authority.behave(0, "close", refused(), FOR_EVER);
+    let mut sessions = Vec::new();
+    for _ in 0..3 {
+        sessions.push(client.session(TTL).await.expect("opened"));
+    }
+    let soon = Duration::from_millis(100);
+    let late = sessions.pop().expect("one of three").close_within(soon).await;
+    let error = late.expect_err("no quorum");
+    assert!(matches!(error, ClientError::Unreachable { .. }), "{error}");
+    let closing = sessions.pop().expect("one of three").close();
+    let dropped = tokio::time::timeout(soon, closing).await;
+    assert!(dropped.is_err(), "{dropped:?}");
+    drop(sessions);
+    // An outage that is longer than a dropped session may take to say so by itself.
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert_eq!(authority.sessions(), 3);
+    authority.recover_all();
+    eventually("all are closed", || authority.sessions() == 0).await;
+}
+
+#[tokio::test]
 async fn bad_input_is_refused_here_and_names_the_field() {
     let (authority, _node, client) = one_node().await;
     let session = client.session(TTL).await.expect("opened");

@@ -32,6 +32,10 @@ pub struct Table {
     pub events: Vec<v1::Event>,
     /// Which nodes keep no event up to which index.
     pub compacted: BTreeMap<usize, u64>,
+    /// Nodes that have lost the others: their watches end.
+    pub cut_off: BTreeSet<usize>,
+    /// Nodes where more happens than they keep, while they tell a state.
+    pub outrun: BTreeSet<usize>,
     /// Watches that began before the last cut are at their end.
     pub cuts: usize,
 }
@@ -49,6 +53,8 @@ impl Table {
             owners: BTreeSet::new(),
             events: Vec::new(),
             compacted: BTreeMap::new(),
+            cut_off: BTreeSet::new(),
+            outrun: BTreeSet::new(),
             cuts: 0,
         };
         let cluster = ClusterId::new(CLUSTER);

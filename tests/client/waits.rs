@@ -5,7 +5,7 @@ use std::future::IntoFuture;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use ringfence::client::ClientError;
+use ringfence::client::{Client, ClientError};
 use ringfence::locks::Timer;
 
 use crate::authority::{FOR_EVER, Manner, eventually};
@@ -243,4 +243,52 @@ async fn an_acquire_behind_a_release_that_gets_no_answer_ends_by_its_own_deadlin
     assert_eq!(authority.seen("acquire").len(), 1, "nothing was sent");
     // Other names have nothing to wait for.
     assert!(session.try_acquire("job/8").await.expect("granted").is_held());
+}
+
+/// More than one session may have under way.
+const MANY: usize = 450;
+
+#[tokio::test]
+async fn acquires_that_a_name_holds_back_do_not_hold_up_those_of_other_names() {
+    let (authority, nodes) = nodes(1).await;
+    let session = client_of(&nodes).session(TTL).await.expect("opened");
+    let guard = session.acquire("job/7").await.expect("granted");
+    authority.behave(0, "release", Manner::Silent, FOR_EVER);
+    drop(guard);
+    let mut held_back = tokio::task::JoinSet::new();
+    for _ in 0..MANY {
+        held_back.spawn(session.acquire("job/7").deadline(SOON).into_future());
+    }
+    // Each has come so far as it can.
+    for _ in 0..MANY {
+        tokio::task::yield_now().await;
+    }
+    let other = session.acquire("job/8").deadline(Duration::from_secs(5)).await;
+    assert!(other.expect("granted").is_held());
+    assert_eq!(authority.seen("acquire").len(), 2, "none of the others was sent");
+}
+
+#[tokio::test]
+async fn an_acquire_that_finds_no_place_ends_when_nobody_is_reached() {
+    let (authority, nodes) = nodes(1).await;
+    let client = Client::builder().call_timeout(Duration::from_secs(1));
+    let client = client.connect([&nodes[0].address]).expect("a good endpoint");
+    let session = client.session(Duration::from_secs(600)).await.expect("opened");
+    for call in ["acquire", "cancel"] {
+        authority.behave(0, call, Manner::Silent, FOR_EVER);
+    }
+    let mut given_up = tokio::task::JoinSet::new();
+    for number in 0..MANY {
+        let acquire = session.acquire(format!("n/{number}")).deadline(Duration::from_secs(1));
+        given_up.spawn(acquire.into_future());
+    }
+    given_up.join_all().await;
+    // Their cancels have all the places.
+    let began = Instant::now();
+    let acquire = tokio::time::timeout(SOON, session.acquire("job/7").into_future()).await;
+    let error = acquire.expect("it ends").expect_err("nobody is reached");
+    assert!(matches!(error, ClientError::Unreachable { outcome_unknown: false, .. }), "{error}");
+    assert!(began.elapsed() >= Duration::from_millis(900), "{:?}", began.elapsed());
+    authority.recover_all();
+    assert!(session.acquire("job/7").deadline(SOON).await.expect("granted").is_held());
 }

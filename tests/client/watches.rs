@@ -264,3 +264,70 @@ async fn a_watch_that_is_refused_says_why_and_is_over() {
     );
     assert_eq!(denied.next().await.expect_err("it is over"), error);
 }
+
+#[tokio::test]
+async fn a_watch_leaves_a_node_that_is_cut_off_and_resumes_at_another() {
+    let (authority, _nodes, client, session) = with(3).await;
+    let mut watcher = client.watch(Watching::resource("job/7"));
+    state(&mut watcher).await;
+    for round in 0..2 {
+        let at = authority.seen("watch").last().expect("it watches").node;
+        authority.cut_off(at);
+        let guard = session.acquire("job/7").await.expect("granted");
+        let token = guard.token().get();
+        guard.release().await.expect("released");
+        let (granted, ended) = (event(&mut watcher).await, event(&mut watcher).await);
+        assert_eq!((granted.kind(), granted.token), (EventKind::Granted, token), "{round}");
+        assert_eq!((ended.kind(), ended.token), (EventKind::Ended, token), "{round}");
+        let last = authority.seen("watch").pop().expect("it watches");
+        assert!(last.node != at && last.contents.contains("resume_after: Some"), "{last:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_watch_is_over_only_when_every_node_has_refused_it() {
+    let (authority, nodes, _, session) = with(2).await;
+    let link = Link::to(&nodes[1]).await;
+    let hasty = Client::builder().call_timeout(Duration::from_millis(500));
+    let hasty = hasty.attempt_timeout(Duration::from_millis(200));
+    let client = hasty.connect([&nodes[0].address, &link.address]).expect("good endpoints");
+    let after = Revision { index: authority.table().locks.position().index, ordinal: u32::MAX };
+    let guard = session.acquire("job/7").await.expect("granted");
+    authority.compact(0);
+    link.goes_dark();
+    let mut watcher = client.watch(Watching::resource("job/7")).resume_after(after);
+    for _ in 0..3 {
+        let error = tokio::time::timeout(SOON, watcher.next()).await.expect("it complains");
+        let error = error.expect_err("one has it no longer, the other is dark");
+        assert!(matches!(error, ClientError::Unreachable { .. }), "{error}");
+    }
+    link.is_lit();
+    let granted = loop {
+        match tokio::time::timeout(SOON, watcher.next()).await.expect("soon") {
+            Ok(Seen::Event(event)) => break event,
+            Ok(_) | Err(ClientError::Unreachable { .. }) => {}
+            Err(other) => panic!("{other}"),
+        }
+    };
+    assert_eq!(granted.token, guard.token().get(), "nothing is missing");
+}
+
+#[tokio::test]
+async fn a_state_that_never_comes_whole_is_told_and_not_asked_for_in_a_rush() {
+    let (authority, nodes, _, session) = with(2).await;
+    let mut guards = Vec::new();
+    for name in ["a", "b", "c"] {
+        guards.push(session.acquire(name).await.expect("granted"));
+    }
+    authority.change(|t| t.outrun.extend([0, 1]));
+    let hasty = Client::builder().call_timeout(Duration::from_secs(1));
+    let client = hasty.connect(nodes.iter().map(|node| &node.address)).expect("good endpoints");
+    let mut watcher = client.watch(Watching::everything());
+    let told = tokio::time::timeout(SOON, watcher.next()).await.expect("it complains");
+    let error = told.expect_err("no state comes whole");
+    assert!(matches!(error, ClientError::Unreachable { .. }), "{error}");
+    let asked = authority.seen("watch").len();
+    assert!((4..100).contains(&asked), "asked {asked} times in a second");
+    authority.change(|t| t.outrun.clear());
+    assert_eq!(state(&mut watcher).await.0, ["a", "b", "c"]);
+}

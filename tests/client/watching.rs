@@ -139,6 +139,9 @@ impl Watching {
             let answer = self.answer(Part::State(state));
             let gone = |_| Status::cancelled("nobody listens");
             tell.send(Ok(answer)).await.map_err(gone)?;
+            if self.authority.table().outrun.contains(&self.node) {
+                return Err(Reason::Compacted.status("it went too fast", []));
+            }
         }
         Ok(Revision { index: at.index, ordinal: at.ordinal })
     }
@@ -148,6 +151,9 @@ impl Watching {
         let table = self.authority.table();
         if table.cuts > self.cut {
             return Err(Status::unavailable("cut"));
+        }
+        if table.cut_off.contains(&self.node) {
+            return Err(Reason::NoQuorum.status("cut off", []));
         }
         if table.compacted.get(&self.node).is_some_and(|&index| index > after.index) {
             return Err(Reason::Compacted.status("too late", []));
