@@ -28,6 +28,8 @@ pub(super) struct Feed {
     network: Arc<Network>,
     what: Option<v1::watch_request::What>,
     place: Position,
+    /// Whether a new state is as good as the events that one node has no longer.
+    anew: bool,
     tell: mpsc::Sender<Result<Seen, ClientError>>,
     search: Search,
 }
@@ -62,6 +64,7 @@ impl Feed {
         network: Arc<Network>,
         what: Option<v1::watch_request::What>,
         after: Option<Revision>,
+        anew: bool,
         tell: mpsc::Sender<Result<Seen, ClientError>>,
     ) -> Self {
         let search = Search {
@@ -72,7 +75,7 @@ impl Feed {
             refused: None,
             open: false,
         };
-        Self { network, what, place: Position::new(after), tell, search }
+        Self { network, what, place: Position::new(after), anew, tell, search }
     }
 
     pub async fn run(mut self) {
@@ -214,7 +217,7 @@ impl Feed {
         }
         let elsewhere = compacted || told.reason == Some(Reason::LimitReached);
         let error = ClientError::refused(told, false);
-        if !elsewhere {
+        if !elsewhere || (compacted && self.anew) {
             return End::Over(error);
         }
         self.search.refused = Some(error);

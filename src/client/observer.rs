@@ -94,7 +94,7 @@ impl Observer {
             Some(watcher) => watcher,
             none => {
                 tokio::time::sleep(self.begin_at.since(Moment::now())).await;
-                none.insert(self.client.watch(Watching::resource(self.name.as_str())))
+                none.insert(self.client.watch(Watching::resource(self.name.as_str())).or_anew())
             }
         };
         let seen = watcher.next().await;
