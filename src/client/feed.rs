@@ -31,6 +31,8 @@ pub(super) struct Feed {
     place: Position,
     /// The cluster that answered last; empty before.
     cluster: Bytes,
+    /// Whether a new state is as good as the events that one node has no longer.
+    anew: bool,
     tell: mpsc::Sender<Result<Seen, ClientError>>,
     search: Search,
 }
@@ -65,6 +67,7 @@ impl Feed {
         network: Arc<Network>,
         what: Option<v1::watch_request::What>,
         after: Option<Revision>,
+        anew: bool,
         tell: mpsc::Sender<Result<Seen, ClientError>>,
     ) -> Self {
         let search = Search {
@@ -76,7 +79,7 @@ impl Feed {
             open: false,
         };
         let (place, cluster) = (Position::new(after), Bytes::new());
-        Self { network, what, place, cluster, tell, search }
+        Self { network, what, place, cluster, anew, tell, search }
     }
 
     pub async fn run(mut self) {
@@ -223,7 +226,7 @@ impl Feed {
         }
         let elsewhere = compacted || told.reason == Some(Reason::LimitReached);
         let error = ClientError::refused(told, false);
-        if !elsewhere {
+        if !elsewhere || (compacted && self.anew) {
             return End::Over(error);
         }
         self.search.refused = Some(error);

@@ -94,7 +94,7 @@ impl Observer {
             Some(watcher) => watcher,
             none => {
                 tokio::time::sleep(self.begin_at.since(Moment::now())).await;
-                none.insert(self.client.watch(Watching::resource(self.name.as_str())))
+                none.insert(self.client.watch(Watching::resource(self.name.as_str())).or_anew())
             }
         };
         let seen = watcher.next().await;
@@ -123,20 +123,23 @@ impl Observer {
                 self.index = at.index;
                 self.news(found)
             }
-            Seen::Event(event) if event.at.is_some_and(|at| at.index > self.index) => {
-                self.happened(&event)
+            Seen::Event(event) => {
+                let at = event.at.filter(|at| at.index > self.index)?;
+                self.happened(at.index, &event)
             }
-            Seen::Event(_) | Seen::Progress(_) => None,
+            Seen::Progress(_) => None,
         }
     }
 
-    fn happened(&mut self, event: &v1::Event) -> Option<Option<Leader>> {
+    fn happened(&mut self, index: u64, event: &v1::Event) -> Option<Option<Leader>> {
         match event.kind() {
             EventKind::ValueChanged => {
                 let leader = self.told.clone().flatten()?;
                 if leader.token.get() != event.token {
                     return None;
                 }
+                // Nothing else happens to a resource in the entry that changes its value.
+                self.index = index;
                 self.news(Some(Leader { value: event.value.to_vec(), ..leader }))
             }
             // An event does not tell value and labels, and one that ends a grant not who
@@ -214,5 +217,22 @@ mod tests {
         assert_eq!(told.map(|leader| leader.token.get()), Some(3));
         assert_eq!(observer.see(state(5, Some(2), true)), None, "it knows better");
         assert_eq!(observer.see(state(12, None, true)), Some(None));
+    }
+
+    #[test]
+    fn a_state_from_before_a_proclamation_does_not_take_it_back() {
+        let client = Client::connect(["127.0.0.1:9"]).expect("a good endpoint");
+        let mut observer = client.observe("db/primary");
+        observer.see(state(10, Some(3), true)).expect("it is news");
+        let proclaimed = v1::Event {
+            at: Some(v1::Revision { index: 15, ordinal: 0 }),
+            kind: EventKind::ValueChanged.into(),
+            token: 3,
+            value: b"new"[..].into(),
+            ..v1::Event::default()
+        };
+        let told = observer.see(Seen::Event(proclaimed)).expect("it is news");
+        assert_eq!(told.map(|leader| leader.value), Some(b"new".to_vec()));
+        assert_eq!(observer.see(state(12, Some(3), true)), None, "of a node that lags");
     }
 }

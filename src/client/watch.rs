@@ -87,6 +87,8 @@ pub struct Watcher {
     client: Client,
     what: Watching,
     after: Option<Revision>,
+    /// Whether it ends as soon as one node has the events no longer.
+    anew: bool,
     feed: Option<mpsc::Receiver<Result<Seen, ClientError>>>,
     over: Option<ClientError>,
 }
@@ -94,7 +96,7 @@ pub struct Watcher {
 impl Client {
     /// Watches resources: first their state, then everything that happens.
     pub fn watch(&self, what: Watching) -> Watcher {
-        Watcher { client: self.clone(), what, after: None, feed: None, over: None }
+        Watcher { client: self.clone(), what, after: None, anew: false, feed: None, over: None }
     }
 }
 
@@ -104,6 +106,13 @@ impl Watcher {
     #[must_use]
     pub fn resume_after(mut self, revision: Revision) -> Self {
         self.after = Some(revision);
+        self
+    }
+
+    /// Ends with [`ClientError::Compacted`] as soon as one node says so, though others could
+    /// not be asked: for those whom a new state tells all that they missed.
+    pub(super) fn or_anew(mut self) -> Self {
+        self.anew = true;
         self
     }
 
@@ -151,7 +160,7 @@ impl Watcher {
         };
         let (tell, told) = mpsc::channel(AHEAD_MAX);
         let network = Arc::clone(&self.client.shared.network);
-        tokio::spawn(Feed::new(network, what, self.after, tell).run());
+        tokio::spawn(Feed::new(network, what, self.after, self.anew, tell).run());
         Ok(told)
     }
 }
