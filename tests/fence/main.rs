@@ -13,3 +13,5 @@ mod sqlite;
     allow(dead_code, reason = "each rung uses what its stores need")
 )]
 mod stories;
+#[cfg(feature = "client")]
+mod vectors;
