@@ -5,6 +5,11 @@ mod postgres;
 #[cfg(feature = "postgres")]
 #[path = "../support/postgres.rs"]
 mod postgres_server;
+#[cfg(feature = "redis")]
+mod redis;
+#[cfg(feature = "redis")]
+#[path = "../support/redis.rs"]
+mod redis_server;
 mod rule;
 #[cfg(feature = "sqlite")]
 mod sqlite;
@@ -14,4 +19,8 @@ mod sqlite;
 )]
 mod stories;
 #[cfg(feature = "client")]
+#[cfg_attr(
+    not(all(feature = "sqlite", feature = "postgres", feature = "redis")),
+    allow(dead_code, reason = "each rung uses what its stores need")
+)]
 mod vectors;

@@ -5,11 +5,15 @@ mod format;
 mod memory;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "redis")]
+mod redis;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
 use std::collections::BTreeMap;
 use std::sync::Barrier;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
 use ringfence::fence::{Fence, FenceError, MemoryMarks};
@@ -211,6 +215,31 @@ pub async fn before(client: &mut impl Client, crash: &Crash) {
     for (number, step) in crash.before.iter().enumerate() {
         let answer = offer(client, step.op, &step.offer, &crash.line(number)).await;
         assert_eq!(Some(answer), step.verdict, "{}: {step:?}", crash.name);
+    }
+}
+
+/// Offers the last one once, to a store that is being killed, and says how far it got.
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub async fn last(destination: &impl Destination, crash: &Crash, said: &Sender<&str>) {
+    let mut client = destination.client().await;
+    let fences = crash.last.offer.fences().expect("well-formed");
+    let line = crash.line(crash.before.len());
+    said.send("called").expect("somebody listens");
+    let answer = match crash.last.op {
+        Op::Raise => client.raise(&fences).await,
+        Op::Write | Op::ReadMark | Op::Adopt => client.write(&fences, &line).await,
+    };
+    // A refusal is an answer; the error of a killed server is none.
+    let answered = matches!(answer, Ok(()) | Err(FenceError::Stale { .. }));
+    let _ = said.send(if answered { "answered" } else { "cut off" });
+}
+
+/// Returns at the moment at which the store is to be killed.
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub fn until_it_may_be_killed(crash: &Crash, heard: &Receiver<&str>) {
+    assert_eq!(heard.recv(), Ok("called"), "{}", crash.name);
+    if crash.answered {
+        assert_eq!(heard.recv(), Ok("answered"), "{}", crash.name);
     }
 }
 

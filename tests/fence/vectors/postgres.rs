@@ -102,33 +102,14 @@ fn postgres_is_as_every_crash_may_leave_it() {
     let url = server.url("postgres");
     let database = Database::new(url.clone());
     for crash in Vectors::read().crash {
-        let (said, heard) = mpsc::channel();
         super::runtime().block_on(async {
             super::before(&mut database.client().await, &crash).await;
         });
+        let (said, heard) = mpsc::channel();
         std::thread::scope(|scope| {
             let (crash, database) = (&crash, &database);
-            scope.spawn(move || {
-                super::runtime().block_on(async {
-                    let mut writer = database.client().await;
-                    let line = crash.line(crash.before.len());
-                    let fences = crash.last.offer.fences().expect("well-formed");
-                    said.send("called").expect("somebody listens");
-                    // The error of a killed server is no answer; a refusal is one.
-                    let answer = match crash.last.op {
-                        super::Op::Raise => writer.raise(&fences).await,
-                        _ => writer.write(&fences, &line).await,
-                    };
-                    let _ = said.send(match answer {
-                        Ok(()) | Err(FenceError::Stale { .. }) => "answered",
-                        Err(_) => "cut off",
-                    });
-                });
-            });
-            assert_eq!(heard.recv(), Ok("called"));
-            if crash.answered {
-                assert_eq!(heard.recv(), Ok("answered"), "{}", crash.name);
-            }
+            scope.spawn(move || super::runtime().block_on(super::last(database, crash, &said)));
+            super::until_it_may_be_killed(crash, &heard);
             server.kill();
         });
         server.restart();
