@@ -1,10 +1,18 @@
 //! `ringfence fence`.
 
-use clap::Subcommand;
+mod store;
 
+use std::time::Duration;
+
+use clap::Subcommand;
+use serde::{Deserialize, Serialize};
+
+use super::connect::some_time;
 use super::exit::{Exit, Failure};
-use super::output;
-use crate::fence::{postgres, sqlite};
+use super::output::{self, Format, shown};
+use crate::fence::{Fence, FenceError, postgres, sqlite};
+use crate::locks::{ClusterId, Invalid, ResourceName, Token};
+use store::Store;
 
 /// What a destination needs to refuse a stale owner
 ///
@@ -44,18 +52,201 @@ In a transaction on PostgreSQL, with the environment that `ringfence lock` gives
         #[arg(long)]
         sqlite: bool,
     },
+    /// Set up the marks in a store
+    ///
+    /// Running it again changes nothing; marks of a newer version are left alone.
+    #[command(after_long_help = "\
+EXAMPLES
+  ringfence fence install postgres://admin@db.example/orders
+  ringfence fence install sqlite:/var/lib/orders/orders.db
+  ringfence fence install redis://cache.example/0 --tag orders")]
+    Install {
+        #[command(flatten)]
+        at: At,
+    },
+    /// Shut earlier owners out of a store, now: a fence without a write
+    ///
+    /// When it ends with 0, no write with a token below the mark is applied there any more; writes
+    /// that were past their check are waited for. Safe to repeat.
+    ///
+    /// Without NAME it raises the fences of the grant that `ringfence lock` runs this
+    /// command under, all of them.
+    #[command(after_long_help = "\
+EXAMPLES
+  ringfence lock job/7 -- sh -c 'ringfence fence raise \"$DB\" && ./report.sh'
+  ringfence fence raise sqlite:orders.db job/7 --token 41 --cluster 0123…cdef
+
+EXIT CODES
+   0  raised
+   1  stale: a later owner has been here, and its mark is printed
+  64  usage
+  69  not known: the store is unreachable, or an earlier owner is still inside it
+  77  refused: another authority's marks, no marks installed, a newer version, or
+      settings of the store under which a mark could fall")]
+    Raise {
+        #[command(flatten)]
+        at: At,
+        #[command(flatten)]
+        fence: Raised,
+        /// For how long to wait for writes that are past their check
+        #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = some_time)]
+        wait: Duration,
+    },
+    /// Show the mark of a resource in a store
+    #[command(after_long_help = "\
+EXAMPLES
+  ringfence fence show postgres://app@db.example/orders job/7
+  ringfence fence show sqlite:orders.db screens --slot 2")]
+    Show {
+        #[command(flatten)]
+        at: At,
+        /// The resource, such as job/7
+        name: String,
+        /// The slot, instead of the resource itself
+        #[arg(long)]
+        slot: Option<u32>,
+    },
 }
 
-/// Prints.
+#[derive(Debug, clap::Args)]
+struct At {
+    /// postgres://…, redis://…, redis+unix:///path or sqlite:path
+    #[arg(value_name = "STORE", value_parser = store::parsed)]
+    store: Store,
+    /// Redis: the hash tag that the marks share with what they protect
+    #[arg(long, default_value = "fence")]
+    tag: String,
+}
+
+#[derive(Debug, clap::Args)]
+struct Raised {
+    /// The resource, such as job/7
+    #[arg(requires = "token", requires = "cluster")]
+    name: Option<String>,
+    /// The fencing token: 1 to 2^53 - 1
+    #[arg(long, requires = "name")]
+    token: Option<u64>,
+    /// What the resource's mark is raised to, if not to the token
+    #[arg(long, requires = "name")]
+    floor: Option<u64>,
+    /// The slot
+    #[arg(long, requires = "name")]
+    slot: Option<u32>,
+    /// Id of the authority: 32 hexadecimal digits
+    #[arg(long, requires = "name")]
+    cluster: Option<String>,
+}
+
+/// What `lock` tells its command in `RINGFENCE_FENCES`.
+#[derive(Debug, Deserialize)]
+struct Told {
+    cluster: String,
+    resource: String,
+    slot: Option<u32>,
+    token: u64,
+    floor: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Shown {
+    resource: String,
+    slot: Option<u32>,
+    mark: Option<u64>,
+}
+
+/// Prints, or asks the store.
 ///
 /// # Errors
-/// What stdout says.
-pub fn run(args: &Args) -> Result<Exit, Failure> {
+/// [`Exit::Usage`]; [`Exit::No`] for a stale fence, [`Exit::Refused`] for one that is
+/// refused otherwise, [`Exit::Unreachable`] where the store gave no answer; what stdout
+/// says.
+pub async fn run(format: Format, args: Args) -> Result<Exit, Failure> {
     match args.what {
         What::Sql { sqlite: false } => output::text(postgres::SCHEMA_SQL)?,
         What::Sql { sqlite: true } => {
             output::text(&format!("BEGIN IMMEDIATE;{}\nCOMMIT;\n", sqlite::SCHEMA_SQL))?;
         }
+        What::Install { at } => {
+            if let Some(warning) = store::install(&at.store, &at.tag).await? {
+                super::say(&warning);
+            }
+        }
+        What::Raise { at, fence, wait } => {
+            store::raise(&at.store, &at.tag, &fence.fences()?, wait).await?;
+        }
+        What::Show { at, name, slot } => {
+            let resource = ResourceName::new(&name)?;
+            let mark = store::mark(&at.store, &at.tag, &resource, slot).await?;
+            let mark = mark.map(Token::get);
+            match format {
+                Format::Json => output::json(&Shown { resource: name, slot, mark })?,
+                Format::Table => {
+                    let of = slot.map_or_else(String::new, |slot| format!(" slot {slot}"));
+                    let mark = mark.map_or_else(|| "none".to_owned(), |mark| mark.to_string());
+                    output::text(&format!("{}{of}: {mark}\n", shown(&name)))?;
+                }
+            }
+        }
     }
     Ok(Exit::Done)
+}
+
+impl Raised {
+    /// In the order of the resources' names.
+    fn fences(self) -> Result<Vec<Fence>, Failure> {
+        let told = match (self.name, self.token, self.cluster) {
+            (Some(resource), Some(token), Some(cluster)) => {
+                let floor = self.floor.unwrap_or(token);
+                vec![Told { cluster, resource, slot: self.slot, token, floor }]
+            }
+            _ => of_the_grant()?,
+        };
+        let mut fences: Vec<Fence> = told.iter().map(Told::fence).collect::<Result<_, _>>()?;
+        fences.sort_by(|one, other| one.resource.cmp(&other.resource));
+        Ok(fences)
+    }
+}
+
+fn of_the_grant() -> Result<Vec<Told>, Failure> {
+    let usage = |told: &str| Failure::new(Exit::Usage, told);
+    let json = std::env::var("RINGFENCE_FENCES").map_err(|_| {
+        usage("name a resource, or run this under `ringfence lock`, which sets RINGFENCE_FENCES")
+    })?;
+    let told: Vec<Told> = serde_json::from_str(&json)
+        .map_err(|error| usage(&format!("RINGFENCE_FENCES is not what `lock` sets: {error}")))?;
+    if told.is_empty() {
+        return Err(usage("RINGFENCE_FENCES holds no fence"));
+    }
+    Ok(told)
+}
+
+impl Told {
+    fn fence(&self) -> Result<Fence, Invalid> {
+        let floor = Invalid { field: "floor", bound: "1 to the token" };
+        Ok(Fence {
+            cluster: ClusterId::from_hex(&self.cluster)?,
+            resource: ResourceName::new(&self.resource)?,
+            slot: self.slot,
+            token: Token::new(self.token)?,
+            floor: Token::new(self.floor).map_err(|_| floor)?,
+        })
+    }
+}
+
+impl From<FenceError> for Failure {
+    fn from(error: FenceError) -> Self {
+        let exit = match &error {
+            FenceError::Stale { .. } => Exit::No,
+            FenceError::FloorAboveToken { .. } => Exit::Usage,
+            FenceError::ForeignCluster { .. }
+            | FenceError::NoTransaction
+            | FenceError::NotDurable { .. }
+            | FenceError::SchemaMissing
+            | FenceError::SchemaNewer { .. } => Exit::Refused,
+            FenceError::Busy(_) | FenceError::Conflict(_) | FenceError::Store(_) => {
+                Exit::Unreachable
+            }
+        };
+        Self::new(exit, shown(&error.to_string()))
+    }
 }

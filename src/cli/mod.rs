@@ -197,7 +197,7 @@ impl Cli {
             }
             Command::Demo(args) => block_on(demo::run(format, args)),
             Command::Bench(args) => block_on(bench::run(to, format, args)),
-            Command::Fence(args) => fence::run(&args),
+            Command::Fence(args) => block_on(fence::run(format, args)),
             Command::Completions(args) => completions::run(&args),
             Command::Version(args) => version::run(format, &args),
             Command::Warden(args) => warden::run(&args),

@@ -35,23 +35,37 @@ impl MemoryMarks {
     /// [`FenceError::Stale`], [`FenceError::FloorAboveToken`] or
     /// [`FenceError::ForeignCluster`]; `write` was not run.
     pub fn guarded<T>(&self, fence: &Fence, write: impl FnOnce() -> T) -> Result<T, FenceError> {
+        self.guarded_set(std::slice::from_ref(fence), write)
+    }
+
+    /// The same for a write under the fences of several resources, each named once, as of
+    /// a set: all are accepted and their marks raised, or none.
+    ///
+    /// # Errors
+    /// As [`Self::guarded`], for the first that is refused, in the order given.
+    pub fn guarded_set<T>(
+        &self,
+        fences: &[Fence],
+        write: impl FnOnce() -> T,
+    ) -> Result<T, FenceError> {
         let mut resources = self.lock();
-        let known = resources.get(&fence.resource).map(|known| Marks {
-            cluster: known.cluster,
-            resource: known.mark,
-            slot: fence.slot.and_then(|slot| known.slots.get(&slot).copied()),
-        });
-        let marks = match decide(known, fence) {
-            Verdict::Accept(marks) => marks,
-            Verdict::Refuse(refusal) => return Err(FenceError::refused(fence, refusal)),
-        };
-        let resource = resources.entry(fence.resource.clone()).or_insert_with(|| Resource {
-            cluster: marks.cluster,
-            mark: marks.resource,
-            slots: BTreeMap::new(),
-        });
-        resource.mark = marks.resource;
-        resource.slots.extend(fence.slot.zip(marks.slot));
+        let judged: Vec<Marks> = fences
+            .iter()
+            .map(|fence| match decide(known(&resources, fence), fence) {
+                Verdict::Accept(marks) => Ok(marks),
+                Verdict::Refuse(refusal) => Err(FenceError::refused(fence, refusal)),
+            })
+            .collect::<Result<_, _>>()?;
+        for (fence, marks) in fences.iter().zip(judged) {
+            let first = || Resource {
+                cluster: marks.cluster,
+                mark: marks.resource,
+                slots: BTreeMap::new(),
+            };
+            let resource = resources.entry(fence.resource.clone()).or_insert_with(first);
+            resource.mark = resource.mark.max(marks.resource);
+            resource.slots.extend(fence.slot.zip(marks.slot));
+        }
         Ok(write())
     }
 
@@ -82,4 +96,10 @@ impl MemoryMarks {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<ResourceName, Resource>> {
         self.resources.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn known(resources: &BTreeMap<ResourceName, Resource>, fence: &Fence) -> Option<Marks> {
+    let known = resources.get(&fence.resource)?;
+    let slot = fence.slot.and_then(|slot| known.slots.get(&slot).copied());
+    Some(Marks { cluster: known.cluster, resource: known.mark, slot })
 }

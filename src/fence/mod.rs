@@ -22,6 +22,7 @@
 //! | memory of one process | [`memory`] | the process: for tests, and for destinations that die with it |
 //! | SQLite | `sqlite` (feature `sqlite`) | the file: lower `synchronous` settings are refused |
 //! | PostgreSQL | `postgres` (feature `postgres`) | the cluster: `synchronous_commit` is switched on |
+//! | Redis, Valkey | `redis` (feature `redis`) | the server's `appendonly` and replication settings, no more |
 //!
 //! What this does not do: it protects only what passes the check. It does not
 //! make several writes atomic, does not deduplicate the retries of one holder
@@ -35,6 +36,8 @@ pub mod error;
 pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(feature = "redis")]
+pub mod redis;
 pub mod rule;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
@@ -46,6 +49,6 @@ pub use rule::{Marks, Refusal, Verdict, decide};
 pub use crate::locks::Fence;
 
 /// The examples of the user's page compile and run.
-#[cfg(all(doctest, feature = "sqlite", feature = "postgres"))]
+#[cfg(all(doctest, feature = "sqlite", feature = "postgres", feature = "redis"))]
 #[doc = include_str!("../../docs/fences.md")]
 struct UsersPage;

@@ -10,10 +10,17 @@ mod calls;
 mod cluster;
 mod codes;
 mod ends;
+mod fences;
 mod lease;
 mod modes;
+#[allow(dead_code, reason = "the fences' own tests use the rest")]
+#[path = "../support/postgres.rs"]
+mod postgres_server;
 mod reads;
 mod real;
+#[allow(dead_code, reason = "the fences' own tests use the rest")]
+#[path = "../support/redis.rs"]
+mod redis_server;
 mod run;
 mod service;
 mod signals;

@@ -5,6 +5,11 @@ mod postgres;
 #[cfg(feature = "postgres")]
 #[path = "../support/postgres.rs"]
 mod postgres_server;
+#[cfg(feature = "redis")]
+mod redis;
+#[cfg(feature = "redis")]
+#[path = "../support/redis.rs"]
+mod redis_server;
 mod rule;
 #[cfg(feature = "sqlite")]
 mod sqlite;
@@ -13,3 +18,9 @@ mod sqlite;
     allow(dead_code, reason = "each rung uses what its stores need")
 )]
 mod stories;
+#[cfg(feature = "client")]
+#[cfg_attr(
+    not(all(feature = "sqlite", feature = "postgres", feature = "redis")),
+    allow(dead_code, reason = "each rung uses what its stores need")
+)]
+mod vectors;
