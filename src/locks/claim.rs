@@ -13,7 +13,7 @@ pub const SLOTS_MAX: u32 = 65_536;
 pub const LOCK_DELAY_MAX: Millis = Millis(60_000);
 /// How long a grant may stay unconfirmed.
 pub const BARRIER_MAX: Millis = Millis(60 * 60 * 1000);
-/// How long a grant stays unconfirmed if nothing else is asked for.
+/// How long a grant may stay unconfirmed where nobody has a better idea.
 pub const BARRIER_DEFAULT: Millis = Millis(30_000);
 
 /// What is asked for: names in ascending order without repeats, all granted
