@@ -154,8 +154,7 @@ fn granted(state: &State, token: Token) -> Result<GrantRow, Status> {
 }
 
 async fn confirm(node: &Node, request: v1::ConfirmRequest) -> Result<v1::ConfirmResponse, Status> {
-    let resource = ResourceName::new(&request.resource).map_err(|e| invalid(&e))?;
-    let token = token_in(request.token).map_err(|e| invalid(&e))?;
+    let (resource, token) = named(&request.resource, request.token)?;
     let header = header_in(request.header).map_err(|e| invalid(&e))?;
     match node.propose(&Command::Confirm { header, resource, token }).await? {
         Done::Confirmed { at } => Ok(v1::ConfirmResponse { confirmed_at: Some(revision_out(at)) }),
@@ -167,8 +166,7 @@ async fn set_value(
     node: &Node,
     request: v1::SetValueRequest,
 ) -> Result<v1::SetValueResponse, Status> {
-    let resource = ResourceName::new(&request.resource).map_err(|e| invalid(&e))?;
-    let token = token_in(request.token).map_err(|e| invalid(&e))?;
+    let (resource, token) = named(&request.resource, request.token)?;
     let value = Value::new(&request.value).map_err(|e| invalid(&e))?;
     let header = header_in(request.header).map_err(|e| invalid(&e))?;
     match node.propose(&Command::SetValue { header, resource, token, value }).await? {
@@ -178,8 +176,7 @@ async fn set_value(
 }
 
 async fn release(node: &Node, request: v1::ReleaseRequest) -> Result<v1::ReleaseResponse, Status> {
-    let resource = ResourceName::new(&request.resource).map_err(|e| invalid(&e))?;
-    let token = token_in(request.token).map_err(|e| invalid(&e))?;
+    let (resource, token) = named(&request.resource, request.token)?;
     let header = header_in(request.header).map_err(|e| invalid(&e))?;
     match node.propose(&Command::Release { header, resource, token }).await? {
         Done::Released { at } => Ok(v1::ReleaseResponse { released_at: Some(revision_out(at)) }),
@@ -209,8 +206,7 @@ async fn check_token(
     node: &Node,
     request: v1::CheckTokenRequest,
 ) -> Result<v1::CheckTokenResponse, Status> {
-    let resource = ResourceName::new(&request.resource).map_err(|e| invalid(&e))?;
-    let token = token_in(request.token).map_err(|e| invalid(&e))?;
+    let (resource, token) = named(&request.resource, request.token)?;
     node.confirm().await?;
     let state = node.authority.lock();
     let grant = state.table.live_grant_on(&resource, token);
@@ -290,6 +286,12 @@ fn read_list(state: &State, request: &v1::ListRequest) -> Result<v1::ListRespons
     let more = found.peek().is_some();
     let index = table.position().index;
     Ok(v1::ListResponse { resources, more, index, stale: request.stale })
+}
+
+/// A grant on a resource, as a request names it.
+fn named(resource: &str, token: u64) -> Result<(ResourceName, Token), Status> {
+    let resource = ResourceName::new(resource).map_err(|e| invalid(&e))?;
+    Ok((resource, token_in(token).map_err(|e| invalid(&e))?))
 }
 
 /// An outcome that this command never has: said as what it is, unknown.
