@@ -133,10 +133,10 @@ fn check_key(key: &Bytes) {
 }
 
 /// All rows as of one moment. A thread of its own holds RocksDB's snapshot and reads
-/// on demand.
+/// on demand, until the view is dropped: then disk and memory are free again.
 pub struct RowsView {
     applied: AppliedState,
-    ask: ViewHandle,
+    ask: mpsc::UnboundedSender<Ask>,
 }
 
 impl RowsView {
@@ -148,7 +148,7 @@ impl RowsView {
             .name("ringfence-view".into())
             .spawn(move || serve_view(&db, asked, &begun))?;
         let applied = begins.recv().map_err(io::Error::other)??;
-        Ok(Self { applied, ask: ViewHandle(ask) })
+        Ok(Self { applied, ask })
     }
 
     /// What the rows are the result of.
@@ -164,26 +164,27 @@ impl RowsView {
     pub async fn next_chunk(&mut self, max_bytes: usize) -> io::Result<Option<Vec<StoredRow>>> {
         let closed = || io::Error::other("the storage is closed");
         let (reply, answer) = oneshot::channel();
-        self.ask.0.send(Ask::Next { max_bytes, reply }).map_err(|_| closed())?;
+        self.ask.send(Ask::Next { max_bytes, reply }).map_err(|_| closed())?;
         answer.await.map_err(|_| closed())?
     }
 
     pub(super) fn handle(&self) -> ViewHandle {
-        self.ask.clone()
+        ViewHandle(self.ask.downgrade())
     }
 }
 
-/// Reaches the thread of a view.
-#[derive(Clone)]
-pub(super) struct ViewHandle(mpsc::UnboundedSender<Ask>);
+/// Reaches the thread of a view, and does not keep it.
+pub(super) struct ViewHandle(mpsc::WeakUnboundedSender<Ask>);
 
 impl ViewHandle {
     pub fn is_over(&self) -> bool {
-        self.0.is_closed()
+        self.0.upgrade().is_none_or(|ask| ask.is_closed())
     }
 
     pub fn end(self) {
-        let _ = self.0.send(Ask::End);
+        if let Some(ask) = self.0.upgrade() {
+            let _ = ask.send(Ask::End);
+        }
     }
 }
 

@@ -68,6 +68,47 @@ async fn a_replacement_leaves_none_of_the_rows_before() {
     assert_eq!(loaded, (applied(4, 91), expected));
 }
 
+/// How many threads of this program serve a view: each keeps what it sees on disk and in
+/// memory.
+fn views_served() -> usize {
+    let threads = std::fs::read_dir("/proc/self/task").expect("a process knows its threads");
+    let named = |thread: std::io::Result<std::fs::DirEntry>| {
+        // A thread that has ended meanwhile has no name.
+        std::fs::read_to_string(thread.expect("readable").path().join("comm")).unwrap_or_default()
+    };
+    threads.map(named).filter(|name| name.trim_end() == "ringfence-view").count()
+}
+
+/// In a process of its own, for other tests have views of theirs.
+#[tokio::test]
+async fn a_view_that_is_dropped_is_over() {
+    const ALONE: &str = "RINGFENCE_TEST_ALONE";
+    if std::env::var_os(ALONE).is_none() {
+        let mut alone = std::process::Command::new(std::env::current_exe().expect("its path"));
+        alone.args(["--exact", "rows::a_view_that_is_dropped_is_over"]).env(ALONE, "1");
+        let ended = alone.output().expect("it runs");
+        let told = String::from_utf8_lossy(&ended.stdout);
+        assert!(ended.status.success() && told.contains("1 passed"), "{told}");
+        return;
+    }
+    let dir = folder();
+    let storage = open(dir.path());
+    let rows = storage.rows();
+    rows.write_behind(vec![put("a", "1"), put("b", "1")], applied(1, 1));
+    let untouched = rows.view().await.expect("a view");
+    let mut begun = rows.view().await.expect("another view");
+    begun.next_chunk(1).await.expect("readable").expect("a row");
+    assert_eq!(views_served(), 2);
+    drop((untouched, begun));
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while views_served() > 0 {
+        assert!(std::time::Instant::now() < until, "they are served still");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    // And the storage goes on.
+    assert!(rows.view().await.is_ok());
+}
+
 #[tokio::test]
 async fn closing_ends_views_and_refuses_what_comes_later() {
     let dir = folder();
