@@ -242,7 +242,8 @@ impl From<FenceError> for Failure {
             | FenceError::NoTransaction
             | FenceError::NotDurable { .. }
             | FenceError::SchemaMissing
-            | FenceError::SchemaNewer { .. } => Exit::Refused,
+            | FenceError::SchemaNewer { .. }
+            | FenceError::Set => Exit::Refused,
             FenceError::Busy(_) | FenceError::Conflict(_) | FenceError::Store(_) => {
                 Exit::Unreachable
             }

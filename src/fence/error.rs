@@ -34,6 +34,8 @@ pub enum FenceError {
         /// The floor that came with it.
         floor: Token,
     },
+    /// The fences of one write are none, or name a resource twice.
+    Set,
     /// The mark belongs to another authority: see the adapter's `adopt`.
     ForeignCluster {
         /// The protected resource.
@@ -97,6 +99,9 @@ impl fmt::Display for FenceError {
                 "fence of another authority: the mark of {resource} belongs to {known}, \
                  the token is from {offered}; an administrator must adopt it"
             ),
+            Self::Set => {
+                f.write_str("the fences of one write must be one or more, each of another resource")
+            }
             Self::NoTransaction => f.write_str(
                 "a fence check outside a transaction protects nothing: begin one, \
                  check in it, write in it, commit it",
@@ -131,7 +136,8 @@ impl Error for FenceError {
             | Self::NoTransaction
             | Self::NotDurable { .. }
             | Self::SchemaMissing
-            | Self::SchemaNewer { .. } => None,
+            | Self::SchemaNewer { .. }
+            | Self::Set => None,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::error::FenceError;
-use super::rule::{Marks, Verdict, decide};
+use super::rule::{Marks, Verdict, check_set, decide};
 use crate::locks::{ClusterId, Fence, ResourceName, Token};
 
 /// The marks of one destination. They grow with the resources ever written.
@@ -42,12 +42,14 @@ impl MemoryMarks {
     /// a set: all are accepted and their marks raised, or none.
     ///
     /// # Errors
-    /// As [`Self::guarded`], for the first that is refused, in the order given.
+    /// As [`Self::guarded`], for the first that is refused, in the order given;
+    /// [`FenceError::Set`] for none, or a resource that is named twice.
     pub fn guarded_set<T>(
         &self,
         fences: &[Fence],
         write: impl FnOnce() -> T,
     ) -> Result<T, FenceError> {
+        check_set(fences)?;
         let mut resources = self.lock();
         let judged: Vec<Marks> = fences
             .iter()

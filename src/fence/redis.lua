@@ -7,7 +7,8 @@
 -- KEYS[2..]    for each fence the hash of its resource's marks, in the order of the names:
 --              c (cluster), r (the resource's mark), s<slot> (a slot's mark)
 -- KEYS beyond  the caller's own
--- ARGV[1]      how many fences; then for each: cluster, slot or "", token, floor
+-- ARGV[1]      how many fences, each of another resource; then for each: cluster, slot or
+--              "", token, floor
 -- ARGV beyond  the caller's own
 --
 -- Refusals are error replies: RFSTALE, RFFOREIGN, RFFLOOR, RFBAD, RFSCHEMA, RFDURABLE.
@@ -39,10 +40,20 @@ if redis.call("PTTL", KEYS[1]) >= 0 then
     return refuse("RFDURABLE", "the version of the marks has an expiry")
 end
 
+-- None at all asks for the version and the settings only: a write without a fence is
+-- unguarded.
 local count = tonumber(ARGV[1])
-local raised = {}
+if not number(ARGV[1], MAX) and not (ARGV[1] == "0" and #KEYS == 1 and #ARGV == 1) then
+    return refuse("RFBAD", "a write comes with one fence or more")
+end
+local raised, named_before = {}, {}
 for i = 1, count do
     local at, key = 4 * i - 2, KEYS[1 + i]
+    -- Each is judged by the marks as they were before.
+    if key == nil or named_before[key] then
+        return refuse("RFBAD", "each fence has a key, of another resource")
+    end
+    named_before[key] = true
     local cluster, slot, token, floor = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
     local named = slot == "0" or slot == "" or number(slot, "4294967295")
     if not (#cluster == 32 and string.match(cluster, "^[0-9a-f]+$") and named

@@ -21,7 +21,7 @@ use redis::aio::ConnectionLike;
 use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, Script, ServerErrorKind, ToRedisArgs};
 
 use super::error::FenceError;
-use super::rule::Refusal;
+use super::rule::{Refusal, check_set};
 use crate::locks::{ClusterId, Fence, Invalid, ResourceName, Token};
 
 /// The version that [`Marks::install`] sets up.
@@ -147,10 +147,10 @@ impl Marks {
     }
 
     /// Checks the fences of one grant, raises the marks and runs `write`, in one step. The
-    /// fences may be in any order; all are accepted, or none.
+    /// fences may be in any order, each of another resource; all are accepted, or none.
     ///
     /// # Errors
-    /// [`FenceError::Stale`], [`FenceError::FloorAboveToken`],
+    /// [`FenceError::Set`], [`FenceError::Stale`], [`FenceError::FloorAboveToken`],
     /// [`FenceError::ForeignCluster`], [`FenceError::NotDurable`],
     /// [`FenceError::SchemaMissing`] and [`FenceError::SchemaNewer`]: nothing was written.
     /// [`FenceError::Busy`]: another script or a start holds up the server.
@@ -162,6 +162,7 @@ impl Marks {
         fences: &[Fence],
         write: &Write,
     ) -> Result<T, FenceError> {
+        check_set(fences)?;
         let mut fences: Vec<&Fence> = fences.iter().collect();
         fences.sort_by(|one, other| one.resource.cmp(&other.resource));
         self.run(connection, &fences, write).await

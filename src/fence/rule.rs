@@ -1,6 +1,9 @@
 //! The rule, as a pure function. Every adapter comes to the same verdicts: SQL
 //! ones say it again in SQL, the others call [`decide`].
 
+use std::collections::BTreeSet;
+
+use super::error::FenceError;
 use crate::locks::{ClusterId, Fence, Token};
 
 /// What a destination remembers of the resource, and of the slot, that a fence
@@ -71,4 +74,14 @@ pub fn decide(known: Option<Marks>, fence: &Fence) -> Verdict {
         resource: marks.resource.max(*floor),
         slot: marks.slot.max(raised),
     })
+}
+
+/// Checks what one write comes with: every fence is judged by the marks as they were
+/// before it, so a resource is named once; and a write without a fence is unguarded.
+///
+/// # Errors
+/// [`FenceError::Set`].
+pub(super) fn check_set(fences: &[Fence]) -> Result<(), FenceError> {
+    let names: BTreeSet<_> = fences.iter().map(|fence| &fence.resource).collect();
+    if names.is_empty() || names.len() < fences.len() { Err(FenceError::Set) } else { Ok(()) }
 }

@@ -52,6 +52,20 @@ fn a_floor_above_its_token_is_refused_and_leaves_no_mark() {
     assert_eq!(marks.mark(&name("job/7"), None), None);
 }
 
+/// Judged by the marks as they were before, a resource that is named twice could end below
+/// what was accepted: 9 and then 5 on a mark of 5 would let 6 write.
+#[test]
+fn a_write_comes_with_one_fence_or_more_each_of_another_resource() {
+    let marks = MemoryMarks::new();
+    marks.raise(&exclusive("job/7", 5)).expect("the first owner");
+    let twice = [exclusive("job/7", 9), exclusive("job/7", 5)];
+    for fences in [&twice[..], &[]] {
+        let refused = marks.guarded_set(fences, || unreachable!("not written"));
+        assert!(matches!(refused, Err(FenceError::Set)), "{fences:?}");
+    }
+    assert_eq!(marks.mark(&name("job/7"), None), Some(token(5)));
+}
+
 #[test]
 fn another_authority_is_refused_until_it_is_adopted() {
     let marks = MemoryMarks::new();

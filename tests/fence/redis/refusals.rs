@@ -122,3 +122,46 @@ async fn malformed_arguments_are_refused_and_leave_no_mark() {
     let untouched = marks.mark(&mut connection, &name("job/6"), None).await;
     assert_eq!(untouched.expect("installed"), None);
 }
+
+/// Judged by the marks as they were before, a resource that is named twice could end below
+/// what was accepted; and what comes without a fence is not guarded.
+#[tokio::test]
+async fn a_write_comes_with_one_fence_or_more_each_of_another_resource() {
+    let (_redis, marks, mut connection) = installed().await;
+    write(&marks, &mut connection, 5).await.expect("the first owner");
+    let push = Write::script("return redis.call('RPUSH', KEYS[1], 99)").key(LEDGER);
+    let twice = [exclusive("job/7", 9), exclusive("job/7", 5)];
+    for fences in [&twice[..], &[]] {
+        let refused: Result<i64, _> = marks.guarded(&mut connection, fences, &push).await;
+        assert!(matches!(refused, Err(FenceError::Set)), "{fences:?}");
+        let refused = marks.raise(&mut connection, fences).await;
+        assert!(matches!(refused, Err(FenceError::Set)), "{fences:?}");
+    }
+    assert_eq!(ledger(&mut connection).await, [5]);
+    assert_eq!(job_mark(&marks, &mut connection).await, Some(5));
+}
+
+/// The script is for other languages too: it checks for itself.
+#[tokio::test]
+async fn the_script_refuses_no_fence_and_a_resource_twice() {
+    let (_redis, marks, mut connection) = installed().await;
+    write(&marks, &mut connection, 5).await.expect("the first owner");
+    let body = "return redis.call('RPUSH', KEYS[1], 99)";
+    let code = format!("local function write(KEYS, ARGV)\n{body}\nend\n{CHECK_LUA}");
+    let script = redis::Script::new(&code);
+    let cluster = exclusive("job/7", 5).cluster.to_string();
+    let (version, job) = ("ringfence:{jobs}", "ringfence:{jobs}:job/7");
+    for count in ["0", "-1", "0.5", "", "many"] {
+        let mut call = script.key(version);
+        call.key(LEDGER).arg(count);
+        let refused = call.invoke_async::<i64>(&mut connection).await.expect_err("refused");
+        assert_eq!(refused.code(), Some("RFBAD"), "{count}: {refused}");
+    }
+    let mut call = script.key(version);
+    call.key(job).key(job).key(LEDGER).arg(2);
+    call.arg(&cluster).arg("").arg(9).arg(9).arg(&cluster).arg("").arg(5).arg(5);
+    let refused = call.invoke_async::<i64>(&mut connection).await.expect_err("refused");
+    assert_eq!(refused.code(), Some("RFBAD"), "{refused}");
+    assert_eq!(ledger(&mut connection).await, [5]);
+    assert_eq!(job_mark(&marks, &mut connection).await, Some(5));
+}
