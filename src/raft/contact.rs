@@ -47,7 +47,9 @@ impl Contact {
     }
 
     fn new(timing: &Timing) -> Self {
-        let lost_ms = ms(timing.election_max.saturating_mul(ELECTIONS));
+        // A leader that applies slowly is heard of once a round, and a round may take so long.
+        let round = timing.confirm.saturating_add(timing.heartbeat * 2);
+        let lost_ms = ms(timing.election_max.saturating_mul(ELECTIONS).max(round));
         let (silent_ms, beat) = (AtomicU64::new(NEVER), timing.heartbeat);
         Self { silent_ms, beat, lost_ms, kept: watch::Sender::new(false) }
     }
@@ -88,6 +90,19 @@ fn ms(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_leader_whose_rounds_take_their_time_is_not_out_of_contact() {
+        let timing = Timing { election_max: Duration::from_millis(100), ..Timing::default() };
+        let contact = Contact::new(&timing);
+        contact.heard(0);
+        for _ in 0..timing.confirm.as_millis() / timing.heartbeat.as_millis() + 1 {
+            contact.pass();
+        }
+        assert!(*contact.kept().borrow());
+        contact.pass();
+        assert!(!*contact.kept().borrow());
+    }
 
     #[test]
     fn contact_is_lost_when_nothing_was_heard_for_some_elections_and_not_before() {
