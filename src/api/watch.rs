@@ -30,6 +30,9 @@ use stream::{Beginning, Responses};
 /// How long a node that has just been elected, or started, is given to hear so.
 const CONTACT_WITHIN: Duration = Duration::from_millis(300);
 
+/// How often it is looked at meanwhile.
+const CONTACT_POLL: Duration = Duration::from_millis(2);
+
 /// `ringfence.v1.Watch`.
 #[derive(Clone)]
 pub struct WatchService(pub Arc<Node>);
@@ -46,8 +49,15 @@ impl Watch for WatchService {
         let topic = topic_in(request.what).map_err(|e| invalid(&e))?;
         let resume = request.resume_after.map(|at| Revision::from(&at));
         let mut contact = self.0.replica.contact();
-        let made = tokio::time::timeout(CONTACT_WITHIN, contact.wait_for(|kept| *kept)).await;
-        if !matches!(made, Ok(Ok(_))) {
+        let made = async {
+            let kept = contact.wait_for(|kept| *kept).await.is_ok();
+            // The watchers hear of it a moment later.
+            while kept && self.0.authority.watchers().is_cut_off() {
+                tokio::time::sleep(CONTACT_POLL).await;
+            }
+            kept
+        };
+        if tokio::time::timeout(CONTACT_WITHIN, made).await != Ok(true) {
             return Err(cut_off());
         }
         start(&self.0.authority, topic, resume, &request.cluster_id).map(Response::new)

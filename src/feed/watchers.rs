@@ -215,6 +215,11 @@ impl Watchers {
         }
     }
 
+    /// Whether watches are refused here because no majority is heard of.
+    pub fn is_cut_off(&self) -> bool {
+        self.seats.lock().over == Some(Over::CutOff)
+    }
+
     /// Watches go on that were cut off and have not ended yet, and new ones last.
     pub fn go_on(&self) {
         let mut seats = self.seats.lock();

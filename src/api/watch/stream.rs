@@ -144,7 +144,10 @@ impl Watching {
     /// the same revision by what happened to it since: so all that it has is always of
     /// one revision, and no event is lost or told twice.
     fn read_state(&mut self, told: Option<&Told>) -> Result<(), Status> {
-        self.may_go_on(self.read)?;
+        if let Some(to) = self.may_go_on(self.read)? {
+            // Nothing of this watch: what else happened need not be kept for it.
+            self.read = self.read.max(to);
+        }
         let state = self.authority.lock();
         let now = Revision::end_of(state.feed.position());
         let since = match told {
@@ -213,9 +216,11 @@ impl Watching {
         Ok(())
     }
 
-    fn may_go_on(&self, read: Revision) -> Result<(), Status> {
+    /// Up to which revision nothing of this watch has happened since, if that is known.
+    fn may_go_on(&self, read: Revision) -> Result<Option<Revision>, Status> {
         match self.seat.turn(read) {
-            Turn::Read(_) | Turn::Idle(_) => Ok(()),
+            Turn::Read(_) => Ok(None),
+            Turn::Idle(to) => Ok(Some(to)),
             Turn::Cut { read } => Err(self.cut(read)),
             Turn::Over { why, .. } => Err(over(why)),
         }
