@@ -271,7 +271,9 @@ impl Session {
     ///
     /// # Errors
     /// [`ClientError::Unreachable`] if no node answered in time. A session that had ended
-    /// already is no error.
+    /// already is no error; nor is one that this client has given up, by another clone's
+    /// close or with the runtime that it was opened in: the authority may hear of that
+    /// later, or end it by its ttl.
     pub async fn close_within(self, within: Duration) -> Result<(), ClientError> {
         let core = self.core();
         match core.check() {
