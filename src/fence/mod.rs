@@ -41,10 +41,12 @@ pub mod redis;
 pub mod rule;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+pub mod target;
 
 pub use error::FenceError;
 pub use memory::MemoryMarks;
 pub use rule::{Marks, Refusal, Verdict, decide};
+pub use target::{FenceTarget, Raising, target};
 
 pub use crate::locks::Fence;
 
