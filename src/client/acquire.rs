@@ -128,6 +128,11 @@ impl<G> Acquire<G> {
 }
 
 impl<G: Hold> Acquire<G> {
+    /// How long the whole call may take, if that was said.
+    pub(super) fn within(&self) -> Option<Duration> {
+        self.asked.within
+    }
+
     /// Strict handoff: the grant arrives in phase *barrier*. It keeps everybody else
     /// out, but is not current until its owner has raised the fence at every
     /// destination and confirmed ([`Unconfirmed::confirm`]). Not confirmed within

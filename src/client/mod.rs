@@ -23,7 +23,8 @@
 //! | one of its n slots | [`Session::acquire_slot`] | [`SlotGuard`] |
 //! | several, all or none | [`Session::acquire_all`] | [`SetGuard`] |
 //! | the lead | [`Session::election`], [`Election::campaign`] | [`Leadership`] |
-//! | any of these, after its fence is raised everywhere | [`Acquire::strict`] | [`Unconfirmed`] |
+//! | any of these, after its fence is raised everywhere | [`Session::acquire_strict`], [`Acquire::raising`] | the same, active |
+//! | the same in your own steps | [`Acquire::strict`] | [`Unconfirmed`] |
 //! | what happens to resources | [`Client::watch`] | [`Watcher`] |
 //! | who leads | [`Client::observe`] | [`Observer`] |
 //!
@@ -65,6 +66,7 @@ mod route;
 mod session;
 mod state;
 mod stream;
+mod strict;
 mod unconfirmed;
 mod watch;
 mod window;
@@ -84,6 +86,7 @@ pub use self::observer::{Leader, Observer};
 pub use self::route::Address;
 pub use self::session::{OpenSession, Session};
 pub use self::state::{Loss, State};
+pub use self::strict::{HandoffError, StrictAcquire};
 pub use self::unconfirmed::{NotConfirmed, Unconfirmed};
 pub use self::watch::{Seen, Watcher, Watching};
 use fate::Settings;

@@ -4,9 +4,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use super::error::FenceError;
 use super::rule::{Marks, Verdict, check_set, decide};
+use super::target::{FenceTarget, Raising};
 use crate::locks::{ClusterId, Fence, ResourceName, Token};
 
 /// The marks of one destination. They grow with the resources ever written.
@@ -20,6 +22,16 @@ struct Resource {
     cluster: ClusterId,
     mark: Token,
     slots: BTreeMap<u32, Token>,
+}
+
+impl FenceTarget for MemoryMarks {
+    fn name(&self) -> &str {
+        "memory"
+    }
+
+    fn raise<'a>(&'a self, fences: &'a [Fence], _within: Duration) -> Raising<'a> {
+        Box::pin(async { self.guarded_set(fences, || ()) })
+    }
 }
 
 impl MemoryMarks {

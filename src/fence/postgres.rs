@@ -22,11 +22,14 @@
 
 use std::time::Duration;
 
+use tokio_postgres::config::Host;
 use tokio_postgres::error::{DbError, SqlState};
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, GenericClient, IsolationLevel, Transaction};
+use tokio_postgres::{Client, Config, GenericClient, IsolationLevel, NoTls, Transaction};
 
 use super::error::FenceError;
+use super::rule::check_set;
+use super::target::{FenceTarget, Raising};
 use crate::locks::{ClusterId, Fence, ResourceName, Token};
 
 /// The version that [`SCHEMA_SQL`] sets up.
@@ -112,12 +115,65 @@ pub async fn begin<'a>(
 /// # Errors
 /// As [`check`]; [`FenceError::Busy`] after `wait`.
 pub async fn raise(client: &mut Client, fence: &Fence, wait: Duration) -> Result<(), FenceError> {
+    raise_set(client, std::slice::from_ref(fence), wait).await
+}
+
+/// As [`raise`], for all resources of a set: their marks are raised, or none.
+///
+/// # Errors
+/// As [`raise`]; [`FenceError::Set`] for none, or a resource that is named twice.
+pub async fn raise_set(
+    client: &mut Client,
+    fences: &[Fence],
+    wait: Duration,
+) -> Result<(), FenceError> {
+    check_set(fences)?;
+    let mut fences: Vec<&Fence> = fences.iter().collect();
+    fences.sort_by(|one, other| one.resource.cmp(&other.resource));
     // Of its own: there is nothing to see in an older snapshot but a conflict.
     let isolation = IsolationLevel::ReadCommitted;
     let transaction = client.build_transaction().isolation_level(isolation).start().await?;
     bound(&transaction, wait).await?;
-    check(&transaction, fence).await?;
+    for fence in fences {
+        check(&transaction, fence).await?;
+    }
     Ok(transaction.commit().await?)
+}
+
+/// A database as strict handoff raises it: over a connection of its own each time, without
+/// TLS. For other ways to connect there is [`target`](super::target::target).
+#[derive(Debug, Clone)]
+pub struct Target {
+    config: Config,
+    name: String,
+}
+
+impl Target {
+    /// Called by its hosts and its database.
+    pub fn new(config: Config) -> Self {
+        let hosts = config.get_hosts().iter().map(|host| match host {
+            Host::Tcp(host) => host.clone(),
+            Host::Unix(folder) => folder.display().to_string(),
+        });
+        let hosts = hosts.collect::<Vec<_>>().join(",");
+        let database = config.get_dbname().or(config.get_user()).unwrap_or_default();
+        Self { name: format!("postgres {hosts}/{database}"), config }
+    }
+}
+
+impl FenceTarget for Target {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn raise<'a>(&'a self, fences: &'a [Fence], within: Duration) -> Raising<'a> {
+        Box::pin(async move {
+            let (mut client, connection) = self.config.connect(NoTls).await?;
+            // It ends with its client; what failed is seen by the client.
+            tokio::spawn(async move { drop(connection.await) });
+            raise_set(&mut client, fences, within).await
+        })
+    }
 }
 
 /// The mark of a resource, or of one of its slots.

@@ -17,11 +17,14 @@
 //! - All keys of one script have to be in one hash slot of a cluster: the marks are, by the
 //!   tag, and the caller's own have to hold the same tag (`orders:{jobs}:7`).
 
+use std::time::Duration;
+
 use redis::aio::ConnectionLike;
 use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, Script, ServerErrorKind, ToRedisArgs};
 
 use super::error::FenceError;
 use super::rule::{Refusal, check_set};
+use super::target::{FenceTarget, Raising};
 use crate::locks::{ClusterId, Fence, Invalid, ResourceName, Token};
 
 /// The version that [`Marks::install`] sets up.
@@ -261,6 +264,12 @@ impl Marks {
         }
     }
 
+    /// These marks as strict handoff raises them: over a connection of its own each time.
+    pub fn target(&self, client: redis::Client) -> Target {
+        let address = client.get_connection_info().addr().to_string();
+        Target { name: format!("redis {address}"), client, marks: self.clone() }
+    }
+
     async fn run<T: FromRedisValue>(
         &self,
         connection: &mut impl ConnectionLike,
@@ -292,6 +301,27 @@ impl Marks {
 
     fn key(&self, resource: &ResourceName) -> String {
         format!("{}:{resource}", self.version_key())
+    }
+}
+
+/// See [`Marks::target`].
+#[derive(Debug, Clone)]
+pub struct Target {
+    client: redis::Client,
+    marks: Marks,
+    name: String,
+}
+
+impl FenceTarget for Target {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn raise<'a>(&'a self, fences: &'a [Fence], _within: Duration) -> Raising<'a> {
+        Box::pin(async move {
+            let connection = self.client.get_multiplexed_async_connection().await;
+            self.marks.raise(&mut connection.map_err(from_redis)?, fences).await
+        })
     }
 }
 

@@ -15,10 +15,16 @@
 //! - A commit has to reach the disk ((I8)): `synchronous = FULL` in WAL mode,
 //!   `EXTRA` with a rollback journal that is deleted. Less is refused.
 
-use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, ffi, params};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rusqlite::{
+    Connection, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, ffi, params,
+};
 
 use super::error::FenceError;
-use super::rule::Refusal;
+use super::rule::{Refusal, check_set};
+use super::target::{FenceTarget, Raising};
 use crate::locks::{ClusterId, Fence, ResourceName, Token};
 
 /// The version that [`install`] sets up.
@@ -106,6 +112,60 @@ pub fn guarded<T>(
 /// As [`check`].
 pub fn raise(connection: &mut Connection, fence: &Fence) -> Result<(), FenceError> {
     guarded(connection, fence, |_| Ok(()))
+}
+
+/// As [`raise`], for all resources of a set: their marks are raised, or none.
+///
+/// # Errors
+/// As [`check`]; [`FenceError::Set`] for none, or a resource that is named twice.
+pub fn raise_set(connection: &mut Connection, fences: &[Fence]) -> Result<(), FenceError> {
+    check_set(fences)?;
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    for fence in fences {
+        check(&transaction, fence)?;
+    }
+    Ok(transaction.commit()?)
+}
+
+/// A file as strict handoff raises it: over a connection of its own each time, which syncs
+/// whatever others have set.
+#[derive(Debug, Clone)]
+pub struct Target {
+    path: PathBuf,
+    name: String,
+}
+
+impl Target {
+    /// The file must be there when it is raised: one that is made anew protects nothing.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        let path = path.into();
+        Self { name: format!("sqlite {}", path.display()), path }
+    }
+
+    fn connect(&self, wait: Duration) -> rusqlite::Result<Connection> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(&self.path, flags)?;
+        // Of this connection only. In each journal mode it is enough.
+        connection.pragma_update(None, "synchronous", "EXTRA")?;
+        connection.busy_timeout(wait)?;
+        Ok(connection)
+    }
+}
+
+impl FenceTarget for Target {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn raise<'a>(&'a self, fences: &'a [Fence], within: Duration) -> Raising<'a> {
+        let (target, fences) = (self.clone(), fences.to_vec());
+        Box::pin(async move {
+            let raised = tokio::task::spawn_blocking(move || {
+                raise_set(&mut target.connect(within)?, &fences)
+            });
+            raised.await.map_err(|gone| FenceError::Store(Box::new(gone)))?
+        })
+    }
 }
 
 /// The mark of a resource, or of one of its slots.

@@ -15,6 +15,8 @@ mod node;
 mod requests;
 mod routes;
 mod service;
+
+mod strict;
 mod table;
 mod waits;
 mod watches;
