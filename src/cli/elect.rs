@@ -11,7 +11,7 @@ use super::exit::{Exit, Failure};
 use super::output::{self, Format, shown};
 use super::signals::Signals;
 use super::view::Value;
-use super::waiting::Waiting;
+use super::waiting::{Fenced, Waiting};
 use super::words::{self, wall_clock};
 use crate::client::{Client, Leader, Session};
 use crate::locks::{Labels, ResourceName};
@@ -76,7 +76,7 @@ pub async fn run(to: &Connection, format: Format, args: Args) -> Result<Exit, Fa
         return observe(to, format, &name).await;
     }
     let title = shown(&args.name);
-    let campaign = async |client: &Client, session: &Session| {
+    let campaign = async |client: &Client, session: &Session, fenced: Fenced<'_>| {
         let waiting = Waiting {
             client,
             session,
@@ -84,6 +84,7 @@ pub async fn run(to: &Connection, format: Format, args: Args) -> Result<Exit, Fa
             title: &title,
             wait: args.terms.wait(),
             quiet: args.terms.quiet,
+            fenced,
         };
         let election = session.election(name.as_str());
         waiting.on(election.campaign(args.terms.value.as_bytes())).await

@@ -11,12 +11,15 @@ use nix::sys::signal::Signal;
 
 use super::connect::{Connection, any_time, some_time};
 use super::exit::{Exit, Failure};
+use super::fence::store::{self, Store};
 use super::held::{Held, Pace};
 use super::say;
 use super::signals::Signals;
+use super::waiting::Fenced;
 use super::warden::Warden;
 use super::words::{self, STARTED};
 use crate::client::{Client, Guard, OpenSession, Session};
+use crate::fence::FenceTarget;
 use crate::locks::Mode;
 
 /// How long leaving may take when nobody is known to listen.
@@ -40,6 +43,17 @@ pub struct Terms {
     /// [default: 2s, or a fifth of the ttl if that is shorter]
     #[arg(long, value_name = "DURATION", value_parser = any_time)]
     grace: Option<Duration>,
+    /// Shut earlier owners out of this store before the command starts, as `ringfence fence
+    /// raise` does: postgres://…, redis://…, redis+unix:///path or sqlite:path. May be given
+    /// several times. If one fails, the resource is given back and the command not run
+    #[arg(long, value_name = "STORE", value_parser = store::parsed)]
+    fence: Vec<Store>,
+    /// How long the stores may take: they wait for writes that are under way there; at most 1h
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = some_time)]
+    fence_wait: Duration,
+    /// Redis: the hash tag that the marks share with what they protect
+    #[arg(long, value_name = "TAG", default_value = "fence")]
+    fence_tag: String,
     /// Signal for the command when the holder is asked to hand over (`ringfence ask`), such
     /// as TERM, so that it can end in time [default: none, the command goes on]
     #[arg(long, value_name = "SIGNAL", value_parser = signal)]
@@ -75,6 +89,11 @@ impl Terms {
         if self.only_try { Some(Duration::ZERO) } else { self.wait }
     }
 
+    /// What is raised before the command starts.
+    fn targets(&self) -> Result<Vec<Box<dyn FenceTarget>>, Failure> {
+        self.fence.iter().map(|store| store::target(store, &self.fence_tag)).collect()
+    }
+
     fn session(&self, client: &Client, command: &[OsString]) -> OpenSession {
         let program = command.first().map(Path::new);
         // Not its arguments: they may hold secrets, and anybody reads labels.
@@ -98,8 +117,10 @@ pub async fn run(
     terms: &Terms,
     command: &[OsString],
     title: &str,
-    acquire: impl AsyncFnOnce(&Client, &Session) -> Result<Guard, Failure>,
+    acquire: impl AsyncFnOnce(&Client, &Session, Fenced<'_>) -> Result<Guard, Failure>,
 ) -> Result<Exit, Failure> {
+    let targets = terms.targets()?;
+    let fenced = Fenced { targets: &targets, within: terms.fence_wait };
     let pace = Pace::of(terms.ttl, terms.grace)?;
     let mut signals = Signals::listen()?;
     let client = to.client()?;
@@ -113,7 +134,7 @@ pub async fn run(
     let asked = tokio::select! {
         biased;
         signal = signals.end() => Ok(Err(Exit::signalled(signal as i32))),
-        guard = acquire(&client, &session) => guard.map(Ok),
+        guard = acquire(&client, &session, fenced) => guard.map(Ok),
     };
     let ended = match asked {
         Ok(Ok(guard)) => {

@@ -1,6 +1,6 @@
 //! `ringfence fence`.
 
-mod store;
+pub(super) mod store;
 
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::connect::some_time;
 use super::exit::{Exit, Failure};
 use super::output::{self, Format, shown};
+use crate::client::HandoffError;
 use crate::fence::{Fence, FenceError, postgres, sqlite};
 use crate::locks::{ClusterId, Invalid, ResourceName, Token};
 use store::Store;
@@ -230,6 +231,20 @@ impl Told {
             token: Token::new(self.token)?,
             floor: Token::new(self.floor).map_err(|_| floor)?,
         })
+    }
+}
+
+/// Before the command of `lock` has started: its codes are others than those of `raise`.
+impl From<HandoffError> for Failure {
+    fn from(failed: HandoffError) -> Self {
+        let message = shown(&failed.to_string());
+        match failed {
+            HandoffError::Authority(error) => error.into(),
+            HandoffError::NotRaised { error, .. } => match Self::from(error).exit {
+                Exit::No => Self::new(Exit::Refused, message),
+                exit => Self::new(exit, message),
+            },
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::connect::{Connection, any_time};
 use super::errand::{self, Terms};
 use super::exit::{Exit, Failure};
-use super::waiting::Waiting;
+use super::waiting::{Fenced, Waiting};
 use super::words;
 use crate::client::{Acquire, Client, Guard, Hold, Session};
 use crate::locks::ResourceName;
@@ -28,6 +28,10 @@ use crate::locks::ResourceName;
 /// before the authority could grant the resource anew. If the authority says that the
 /// grant has ended, it gets SIGTERM at once. Then `lock` exits with 76.
 ///
+/// With --fence the earlier owners are shut out of a store before the command starts: none of
+/// them writes there any more once it runs, also not one that wakes up late. The command's
+/// own writes must still be checked there, against those who come after it.
+///
 /// The holder may be asked to hand over (`ringfence ask`): who, why and until when is said
 /// on stderr, and the command gets the signal of --on-ask. The resource stays held until
 /// the command has ended.
@@ -47,6 +51,7 @@ EXAMPLES
   ringfence lock --shared catalogue -- ./export.sh
   ringfence lock --slots 3 licence/cad -- ./render.sh    three at a time
   ringfence lock --on-ask TERM job/7 -- ./nightly-report.sh
+  ringfence lock --fence postgres://app@db/orders job/7 -- ./nightly-report.sh
 
 ENVIRONMENT OF THE COMMAND
   RINGFENCE_TOKEN      fencing token: send it with every write
@@ -70,12 +75,14 @@ ENVIRONMENT OF THE COMMAND
 EXIT CODES
   The command's own; 128+n if signal n ended it, or `lock` before there was one.
    64  usage: an option or a value is wrong
-   69  unreachable: no answer from the authority within --timeout
+   69  unreachable: no answer from the authority within --timeout, or from a store of
+       --fence within --fence-wait
    70  the answer, or this machine, makes no sense: please report it
    75  not acquired: busy, or not granted in time
    76  lost: the lease ended, or could not be kept, while the command ran
    77  refused for another reason, which is printed: FROZEN, DEADLOCK,
-       CAPACITY_MISMATCH (--slots differs from that of the others), …
+       CAPACITY_MISMATCH (--slots differs from that of the others), …; by a store of
+       --fence: no marks installed there, another authority's marks, a later owner's, …
   126  the command cannot be run
   127  the command is not found")]
 pub struct Args {
@@ -112,32 +119,28 @@ pub async fn run(to: &Connection, args: Args) -> Result<Exit, Failure> {
         return Err(Failure::new(Exit::Usage, message));
     }
     let title = words::names(&args.names);
-    let acquire = async |client: &Client, session: &Session| {
-        acquire(client, session, &names, &title, &args).await
+    let acquire = async |client: &Client, session: &Session, fenced: Fenced<'_>| {
+        let (wait, quiet) = (args.terms.wait(), args.terms.quiet);
+        let (names, title) = (&names[..], &title[..]);
+        let waiting = Waiting { client, session, names, title, wait, quiet, fenced };
+        acquire(&waiting, &args).await
     };
     errand::run(to, &args.terms, &args.command, &title, acquire).await
 }
 
-async fn acquire(
-    client: &Client,
-    session: &Session,
-    names: &[ResourceName],
-    title: &str,
-    args: &Args,
-) -> Result<Guard, Failure> {
-    let waiting =
-        Waiting { client, session, names, title, wait: args.terms.wait(), quiet: args.terms.quiet };
-    match (names, args.slots) {
+async fn acquire(waiting: &Waiting<'_>, args: &Args) -> Result<Guard, Failure> {
+    let session = waiting.session;
+    match (waiting.names, args.slots) {
         ([name], Some(slots)) => {
-            take(session.acquire_slot(name.as_str(), slots), &waiting, args).await
+            take(session.acquire_slot(name.as_str(), slots), waiting, args).await
         }
         ([name], None) if args.shared => {
-            take(session.acquire_shared(name.as_str()), &waiting, args).await
+            take(session.acquire_shared(name.as_str()), waiting, args).await
         }
-        ([name], None) => take(session.acquire(name.as_str()), &waiting, args).await,
+        ([name], None) => take(session.acquire(name.as_str()), waiting, args).await,
         (several, _) => {
             let names = several.iter().map(ResourceName::as_str);
-            take(session.acquire_all(names), &waiting, args).await
+            take(session.acquire_all(names), waiting, args).await
         }
     }
 }

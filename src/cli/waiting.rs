@@ -1,7 +1,6 @@
 //! Somebody waits in a queue, and is told for whom and for how many.
 
 use std::fmt::Display;
-use std::future::IntoFuture;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,8 +9,10 @@ use super::exit::{Exit, Failure};
 use super::say;
 use super::view::Resource;
 use super::words;
-use crate::client::{Acquire, Client, ClientError, Guard, Hold, Session};
-use crate::locks::ResourceName;
+use crate::client::{Acquire, Client, ClientError, Guard, HandoffError, Hold, Session};
+use crate::clock::Moment;
+use crate::fence::FenceTarget;
+use crate::locks::{ResourceName, Token};
 
 /// How long one waits before one is told for whom, and how long finding that out may take.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -20,25 +21,35 @@ const NEWS_EVERY: Duration = Duration::from_secs(30);
 /// Nobody has told yet.
 const UNKNOWN: u64 = u64::MAX;
 
-/// How many stand before a wait, once the authority has said so.
+/// A number, once the authority has said it: how many stand before a wait, or the token of
+/// the grant that ended it.
 #[derive(Debug, Clone)]
-struct Ahead(Arc<AtomicU64>);
+struct Heard(Arc<AtomicU64>);
 
-impl Default for Ahead {
+impl Default for Heard {
     fn default() -> Self {
         Self(Arc::new(AtomicU64::new(UNKNOWN)))
     }
 }
 
-impl Ahead {
+impl Heard {
     /// The authority says.
-    fn tell(&self, ahead: u64) {
-        self.0.store(ahead, Ordering::Relaxed);
+    fn tell(&self, number: u64) {
+        self.0.store(number, Ordering::Relaxed);
     }
 
     fn get(&self) -> Option<u64> {
-        Some(self.0.load(Ordering::Relaxed)).filter(|ahead| *ahead != UNKNOWN)
+        Some(self.0.load(Ordering::Relaxed)).filter(|number| *number != UNKNOWN)
     }
+}
+
+/// What is raised between the grant and the command.
+#[derive(Clone, Copy)]
+pub struct Fenced<'a> {
+    /// The stores; often none.
+    pub targets: &'a [Box<dyn FenceTarget>],
+    /// How long they may take.
+    pub within: Duration,
 }
 
 /// One wait, for these resources.
@@ -55,6 +66,8 @@ pub struct Waiting<'a> {
     pub wait: Option<Duration>,
     /// Whether people are told of waiting.
     pub quiet: bool,
+    /// What is raised after the wait.
+    pub fenced: Fenced<'a>,
 }
 
 impl Waiting<'_> {
@@ -63,17 +76,17 @@ impl Waiting<'_> {
     /// # Errors
     /// [`Exit::NotAcquired`] with who is in the way; what else the authority says.
     pub async fn on<G: Hold>(&self, asked: Acquire<G>) -> Result<Guard, Failure> {
-        let ahead = Ahead::default();
+        let (ahead, granted) = (Heard::default(), Heard::default());
         let queued = ahead.clone();
         let asked = asked.on_queued(move |ahead| queued.tell(ahead));
         let asked = match self.wait {
             Some(wait) => asked.wait(wait),
             None => asked,
         };
-        let mut asked = asked.into_future();
+        let mut asked = std::pin::pin!(self.raised(asked, granted.clone()));
         let told = async {
             if !self.quiet {
-                self.tell(&ahead).await;
+                self.tell(&ahead, &granted).await;
             }
             std::future::pending::<()>().await;
         };
@@ -82,26 +95,43 @@ impl Waiting<'_> {
             answer = &mut asked => answer,
             () = told => unreachable!("telling never ends"),
         };
-        match answer {
-            Ok(granted) => Ok(granted.into()),
-            Err(error @ (ClientError::Busy { .. } | ClientError::Timeout { .. })) => {
-                let why = match self.obstacle().await {
-                    Some((name, why)) => format!("{name} is {why}"),
-                    None => format!("{}: {error}", self.title),
-                };
-                let wait = self.wait.filter(|wait| !wait.is_zero());
-                let waited = wait.map_or_else(String::new, |wait| {
-                    format!(", not granted in {}", humantime::format_duration(wait))
-                });
-                Err(Failure::new(Exit::NotAcquired, format!("{why}{waited}")))
-            }
-            Err(error) => Err(Failure::from(error).about(self.title)),
+        let error = match answer {
+            Ok(granted) => return Ok(granted.into()),
+            Err(HandoffError::Authority(error)) => error,
+            Err(failed) => return Err(Failure::from(failed).about(self.title)),
+        };
+        if !matches!(error, ClientError::Busy { .. } | ClientError::Timeout { .. }) {
+            return Err(Failure::from(error).about(self.title));
         }
+        let why = match self.obstacle().await {
+            Some((name, why)) => format!("{name} is {why}"),
+            None => format!("{}: {error}", self.title),
+        };
+        let wait = self.wait.filter(|wait| !wait.is_zero());
+        let waited = wait.map_or_else(String::new, |wait| {
+            format!(", not granted in {}", humantime::format_duration(wait))
+        });
+        Err(Failure::new(Exit::NotAcquired, format!("{why}{waited}")))
     }
 
-    /// Tells for whom one waits and in which place, and again when the place changes.
-    async fn tell(&self, queued: &Ahead) {
+    /// The grant; with its fence raised everywhere, if that was asked for.
+    async fn raised<G: Hold>(&self, asked: Acquire<G>, granted: Heard) -> Result<G, HandoffError> {
+        let Fenced { targets, within } = self.fenced;
+        if targets.is_empty() {
+            return Ok(asked.await?);
+        }
+        let targets: Vec<&dyn FenceTarget> = targets.iter().map(AsRef::as_ref).collect();
+        let told = move |token: Token| granted.tell(token.get());
+        asked.raising(&targets).barrier(within).on_granted(told).await
+    }
+
+    /// Tells for whom one waits and in which place, and again when the place changes; and
+    /// that the grant is there, where that is not the end.
+    async fn tell(&self, queued: &Heard, granted: &Heard) {
         tokio::time::sleep(PATIENCE).await;
+        if let Some(token) = granted.get() {
+            return self.tell_of_raising(token);
+        }
         let mut ahead = queued.get();
         let why = match self.obstacle().await {
             Some((_, why)) if self.names.len() == 1 => format!(": {why}"),
@@ -109,14 +139,28 @@ impl Waiting<'_> {
             None => String::new(),
         };
         say(&format!("waiting for {}{why}{}", self.title, before(ahead)));
+        let mut asked_at = Moment::now();
         loop {
-            tokio::time::sleep(NEWS_EVERY).await;
+            tokio::time::sleep(PATIENCE).await;
+            if let Some(token) = granted.get() {
+                return self.tell_of_raising(token);
+            }
+            if Moment::now().since(asked_at) < NEWS_EVERY {
+                continue;
+            }
+            asked_at = Moment::now();
             let now = self.place().await;
             if now.is_some() && now != ahead {
                 ahead = now;
                 say(&format!("waiting for {}{}", self.title, before(ahead)));
             }
         }
+    }
+
+    fn tell_of_raising(&self, token: u64) {
+        let names = self.fenced.targets.iter().map(|target| target.name());
+        let (title, names) = (self.title, names.collect::<Vec<_>>().join(", "));
+        say(&format!("{title}: token {token} is granted, and is raised at {names}"));
     }
 
     /// Which of the resources is in the way and why, if that can be had quickly.

@@ -14,6 +14,7 @@ use super::unconfirmed::Unconfirmed;
 use super::{ClientError, Session};
 use crate::clock::Moment;
 use crate::fence::{Fence, FenceError, FenceTarget};
+use crate::locks::Token;
 
 /// How long a grant may stay unconfirmed if it is not told. Section 7 of the contract.
 const BARRIER: Duration = Duration::from_secs(30);
@@ -47,7 +48,11 @@ pub struct StrictAcquire<'a, G = Guard> {
     targets: &'a [&'a dyn FenceTarget],
     barrier: Duration,
     keeps_trying: bool,
+    on_granted: Option<OnGranted>,
 }
+
+/// Is told the token.
+type OnGranted = Box<dyn FnOnce(Token) + Send + 'static>;
 
 /// Why a strict acquire did not end well. Nothing is active under it, or will be.
 #[derive(Debug, thiserror::Error)]
@@ -83,7 +88,8 @@ impl<G: Hold> Acquire<G> {
     /// Raises the fence at these destinations, one or more, and confirms the grant before
     /// it is handed out: see [`StrictAcquire`].
     pub fn raising<'a>(self, targets: &'a [&'a dyn FenceTarget]) -> StrictAcquire<'a, G> {
-        StrictAcquire { acquire: self, targets, barrier: BARRIER, keeps_trying: false }
+        let on_granted = None;
+        StrictAcquire { acquire: self, targets, barrier: BARRIER, keeps_trying: false, on_granted }
     }
 }
 
@@ -103,8 +109,14 @@ impl<G: Hold> StrictAcquire<'_, G> {
         self
     }
 
+    /// Is told the token when the wait is over and the raising begins, to show progress.
+    pub fn on_granted(mut self, told: impl FnOnce(Token) + Send + 'static) -> Self {
+        self.on_granted = Some(Box::new(told));
+        self
+    }
+
     async fn make(self) -> Result<G, HandoffError> {
-        let Self { acquire, targets, barrier, keeps_trying } = self;
+        let Self { acquire, targets, barrier, keeps_trying, on_granted } = self;
         if targets.is_empty() {
             let (field, bound) = ("targets".to_owned(), "one destination or more".to_owned());
             return Err(ClientError::Invalid { field, bound }.into());
@@ -113,6 +125,9 @@ impl<G: Hold> StrictAcquire<'_, G> {
         let unconfirmed = acquire.strict(barrier).await?;
         let until = Moment::now().plus(barrier);
         let until = deadline.map_or(until, |deadline| deadline.min(until));
+        if let Some(told) = on_granted {
+            told(unconfirmed.token());
+        }
         let raised = tokio::select! {
             biased;
             loss = unconfirmed.lost() => return Err(loss.error().into()),

@@ -29,7 +29,7 @@ use tokio_postgres::{Client, Config, GenericClient, IsolationLevel, NoTls, Trans
 
 use super::error::FenceError;
 use super::rule::check_set;
-use super::target::{FenceTarget, Raising};
+use super::target::{FenceTarget, Raising, unreached};
 use crate::locks::{ClusterId, Fence, ResourceName, Token};
 
 /// The version that [`SCHEMA_SQL`] sets up.
@@ -168,7 +168,8 @@ impl FenceTarget for Target {
 
     fn raise<'a>(&'a self, fences: &'a [Fence], within: Duration) -> Raising<'a> {
         Box::pin(async move {
-            let (mut client, connection) = self.config.connect(NoTls).await?;
+            let connected = self.config.connect(NoTls).await;
+            let (mut client, connection) = connected.map_err(|error| unreached(&error))?;
             // It ends with its client; what failed is seen by the client.
             tokio::spawn(async move { drop(connection.await) });
             raise_set(&mut client, fences, within).await

@@ -24,7 +24,7 @@ use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, Script, ServerErrorKind,
 
 use super::error::FenceError;
 use super::rule::{Refusal, check_set};
-use super::target::{FenceTarget, Raising};
+use super::target::{FenceTarget, Raising, unreached};
 use crate::locks::{ClusterId, Fence, Invalid, ResourceName, Token};
 
 /// The version that [`Marks::install`] sets up.
@@ -320,7 +320,8 @@ impl FenceTarget for Target {
     fn raise<'a>(&'a self, fences: &'a [Fence], _within: Duration) -> Raising<'a> {
         Box::pin(async move {
             let connection = self.client.get_multiplexed_async_connection().await;
-            self.marks.raise(&mut connection.map_err(from_redis)?, fences).await
+            let mut connection = connection.map_err(|error| unreached(&error))?;
+            self.marks.raise(&mut connection, fences).await
         })
     }
 }

@@ -24,7 +24,7 @@ use rusqlite::{
 
 use super::error::FenceError;
 use super::rule::{Refusal, check_set};
-use super::target::{FenceTarget, Raising};
+use super::target::{FenceTarget, Raising, unreached};
 use crate::locks::{ClusterId, Fence, ResourceName, Token};
 
 /// The version that [`install`] sets up.
@@ -161,7 +161,8 @@ impl FenceTarget for Target {
         let (target, fences) = (self.clone(), fences.to_vec());
         Box::pin(async move {
             let raised = tokio::task::spawn_blocking(move || {
-                raise_set(&mut target.connect(within)?, &fences)
+                let connected = target.connect(within);
+                raise_set(&mut connected.map_err(|error| unreached(&error))?, &fences)
             });
             raised.await.map_err(|gone| FenceError::Store(Box::new(gone)))?
         })

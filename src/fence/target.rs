@@ -30,6 +30,13 @@ pub trait FenceTarget: Send + Sync {
     fn raise<'a>(&'a self, fences: &'a [Fence], within: Duration) -> Raising<'a>;
 }
 
+/// The store gave no answer at all. Drivers often say no more than that it failed.
+#[cfg(feature = "client")]
+pub(super) fn unreached(error: &dyn std::error::Error) -> FenceError {
+    let why = error.source().map_or_else(String::new, |source| format!(": {source}"));
+    FenceError::Store(format!("it cannot be reached: {error}{why}").into())
+}
+
 /// A destination that is raised by calling `raise`: see [`FenceTarget::raise`] for what it
 /// has to hold.
 pub fn target<F, R>(name: impl Into<String>, raise: F) -> impl FenceTarget

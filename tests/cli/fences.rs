@@ -119,7 +119,7 @@ fn a_store_that_is_away_or_none_is_told_apart_from_a_refusal() {
     for away in ["postgres://127.0.0.1:1/x?user=u", "redis://127.0.0.1:1", "sqlite:/nowhere/x.db"] {
         let ended = raise(away, &["job/7", "--token", "5"]);
         assert_eq!(ended.code, 69, "{away}: {ended:?}");
-        assert!(ended.err.starts_with("ringfence: the store cannot be reached: "), "{ended:?}");
+        assert!(ended.err.contains("cannot be reached: "), "{ended:?}");
     }
     for none in ["mysql://x", "orders.db", ""] {
         assert_eq!(fence(&["show", none, "job/7"]).code, 64, "{none}");

@@ -10,6 +10,7 @@ mod calls;
 mod cluster;
 mod codes;
 mod ends;
+mod fenced;
 mod fences;
 mod lease;
 mod modes;

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use rusqlite::{Connection, OpenFlags};
 use tokio_postgres::{Client, NoTls};
 
 use super::super::exit::{Exit, Failure};
 use crate::fence::redis::{Durability, Marks};
-use crate::fence::{Fence, FenceError, postgres, sqlite};
+use crate::fence::{Fence, FenceTarget, postgres, sqlite};
 use crate::locks::{ResourceName, Token};
 
 /// Where marks are. May hold a password: it is never printed.
@@ -84,31 +84,27 @@ pub async fn raise(
     fences: &[Fence],
     wait: Duration,
 ) -> Result<(), Failure> {
-    match store {
+    Ok(target(store, tag)?.raise(fences, wait).await?)
+}
+
+/// The store as strict handoff raises it.
+///
+/// # Errors
+/// An address or a tag of another form.
+pub fn target(store: &Store, tag: &str) -> Result<Box<dyn FenceTarget>, Failure> {
+    let usage = |error: &dyn std::error::Error| {
+        Failure::new(Exit::Usage, format!("the store's address: {error}"))
+    };
+    Ok(match store {
         Store::Postgres(url) => {
-            let mut client = connect(url).await?;
-            let transaction = client.transaction().await.map_err(FenceError::from)?;
-            postgres::bound(&transaction, wait).await?;
-            for fence in fences {
-                postgres::check(&transaction, fence).await?;
-            }
-            transaction.commit().await.map_err(FenceError::from)?;
+            Box::new(postgres::Target::new(url.parse().map_err(|error| usage(&error))?))
         }
-        Store::Sqlite(path) => {
-            let mut connection = open(path, wait)?;
-            let immediate = TransactionBehavior::Immediate;
-            let transaction =
-                connection.transaction_with_behavior(immediate).map_err(FenceError::from)?;
-            for fence in fences {
-                sqlite::check(&transaction, fence)?;
-            }
-            transaction.commit().map_err(FenceError::from)?;
-        }
+        Store::Sqlite(path) => Box::new(sqlite::Target::new(path)),
         Store::Redis(url) => {
-            Marks::new(tag)?.raise(&mut redis(url).await?, fences).await?;
+            let client = redis::Client::open(&**url).map_err(|error| usage(&error))?;
+            Box::new(Marks::new(tag)?.target(client))
         }
-    }
-    Ok(())
+    })
 }
 
 /// The mark of a resource or of its slot.
