@@ -93,6 +93,19 @@ EXIT CODES
         #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = some_time)]
         wait: Duration,
     },
+    /// Let no statement change a table unless a fence was checked
+    ///
+    /// A trigger refuses every INSERT, UPDATE and DELETE of a row, by whomever, unless
+    /// ringfence.check_fence was called for the row's resource in the same transaction: the
+    /// net under an application that forgets it somewhere. TRUNCATE is refused. Running it
+    /// again changes the terms. PostgreSQL only, as the owner of the table.
+    #[command(after_long_help = "\
+EXAMPLES
+  ringfence fence guard-table postgres://admin@db/orders job --resource 'job/{id}'
+  ringfence fence guard-table postgres://admin@db/orders job --resource 'job/{id}' --epoch epoch
+  ringfence fence guard-table postgres://admin@db/orders audit.entry --resource orders
+  ringfence fence guard-table postgres://admin@db/orders job --off")]
+    GuardTable(Guard),
     /// Show the mark of a resource in a store
     #[command(after_long_help = "\
 EXAMPLES
@@ -107,6 +120,26 @@ EXAMPLES
         #[arg(long)]
         slot: Option<u32>,
     },
+}
+
+/// What a guarded table is asked of.
+#[derive(Debug, clap::Args)]
+struct Guard {
+    /// postgres://…
+    #[arg(value_name = "STORE", value_parser = store::parsed)]
+    store: Store,
+    /// The table, with its schema if it is not found without
+    table: String,
+    /// Which resource a row belongs to: text, with columns in braces
+    #[arg(long, required_unless_present = "off")]
+    resource: Option<String>,
+    /// A bigint column that always holds the token of the last write (of a shared grant its
+    /// floor); it is added if it is not there
+    #[arg(long, value_name = "COLUMN")]
+    epoch: Option<String>,
+    /// Take the guard off again
+    #[arg(long, conflicts_with_all = ["resource", "epoch"])]
+    off: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -174,6 +207,10 @@ pub async fn run(format: Format, args: Args) -> Result<Exit, Failure> {
         }
         What::Raise { at, fence, wait } => {
             store::raise(&at.store, &at.tag, &fence.fences()?, wait).await?;
+        }
+        What::GuardTable(Guard { store, table, resource, epoch, off: _ }) => {
+            let terms = resource.as_deref().map(|resource| (resource, epoch.as_deref()));
+            store::guard(&store, &table, terms).await?;
         }
         What::Show { at, name, slot } => {
             let resource = ResourceName::new(&name)?;
@@ -255,6 +292,7 @@ impl From<FenceError> for Failure {
             FenceError::FloorAboveToken { .. } => Exit::Usage,
             FenceError::ForeignCluster { .. }
             | FenceError::NoTransaction
+            | FenceError::Unchecked { .. }
             | FenceError::NotDurable { .. }
             | FenceError::SchemaMissing
             | FenceError::SchemaNewer { .. }

@@ -207,6 +207,7 @@ async fn raise_at(
             | FenceError::ForeignCluster { .. }
             | FenceError::Set
             | FenceError::NoTransaction
+            | FenceError::Unchecked { .. }
             | FenceError::NotDurable { .. }
             | FenceError::SchemaMissing
             | FenceError::SchemaNewer { .. } => false,

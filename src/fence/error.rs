@@ -36,6 +36,12 @@ pub enum FenceError {
     },
     /// The fences of one write are none, or name a resource twice.
     Set,
+    /// A guarded table was written in a transaction that has checked no fence of the row's
+    /// resource, or with another epoch than the one that was checked.
+    Unchecked {
+        /// What the row belongs to.
+        resource: ResourceName,
+    },
     /// The mark belongs to another authority: see the adapter's `adopt`.
     ForeignCluster {
         /// The protected resource.
@@ -102,6 +108,11 @@ impl fmt::Display for FenceError {
             Self::Set => {
                 f.write_str("the fences of one write must be one or more, each of another resource")
             }
+            Self::Unchecked { resource } => write!(
+                f,
+                "unguarded write: no fence of {resource} was checked in this transaction, \
+                 or the epoch that is written is not the one that was checked"
+            ),
             Self::NoTransaction => f.write_str(
                 "a fence check outside a transaction protects nothing: begin one, \
                  check in it, write in it, commit it",
@@ -134,6 +145,7 @@ impl Error for FenceError {
             | Self::FloorAboveToken { .. }
             | Self::ForeignCluster { .. }
             | Self::NoTransaction
+            | Self::Unchecked { .. }
             | Self::NotDurable { .. }
             | Self::SchemaMissing
             | Self::SchemaNewer { .. }

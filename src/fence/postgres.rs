@@ -17,8 +17,12 @@
 //! - PgBouncer in transaction mode works as it is: nothing here is session state,
 //!   and statements are unnamed. Let the caller's own statements be unnamed too
 //!   (`query_typed`), or set its `max_prepared_statements` (1.21 and later).
+//! - A statement that forgets the check is refused where a trigger asks for it:
+//!   [`guard_table`].
 //! - Leave `fsync` and `full_page_writes` on: no setting of a session can make
 //!   up for them.
+
+mod guard;
 
 use std::time::Duration;
 
@@ -31,6 +35,7 @@ use super::error::FenceError;
 use super::rule::check_set;
 use super::target::{FenceTarget, Raising, unreached};
 use crate::locks::{ClusterId, Fence, ResourceName, Token};
+pub use guard::{guard_table, unguard_table};
 
 /// The version that [`SCHEMA_SQL`] sets up.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -244,7 +249,7 @@ fn store(error: impl std::error::Error + Send + Sync + 'static) -> FenceError {
     FenceError::Store(Box::new(error))
 }
 
-/// Reads the answers RF001, RF002, RF003 and RF005 of `postgres.sql`.
+/// Reads the answers RF001, RF002, RF003, RF005 and RF006 of `postgres.sql`.
 fn refused(error: &DbError) -> Option<FenceError> {
     let detail = Detail::of(error)?;
     match error.code().code() {
@@ -264,6 +269,7 @@ fn refused(error: &DbError) -> Option<FenceError> {
             known: detail.cluster("known")?,
             offered: detail.cluster("offered")?,
         }),
+        "RF006" => Some(FenceError::Unchecked { resource: detail.resource()? }),
         "RF005" => {
             let found = detail.word("found")?.parse().ok()?;
             let newer = found > SCHEMA_VERSION;

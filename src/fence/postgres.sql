@@ -9,6 +9,7 @@
 --   RF001  stale: the token is below the mark      RF002  floor above token
 --   RF003  fence of another authority              RF004  malformed argument
 --   RF005  the schema has another version than the caller speaks
+--   RF006  a guarded table is written and no fence was checked for the row
 -- 40001 (REPEATABLE READ, SERIALIZABLE): run the whole transaction again.
 BEGIN;
 SET LOCAL client_min_messages = warning;
@@ -42,8 +43,19 @@ CREATE TABLE IF NOT EXISTS ringfence.marks (
     slot bigint NOT NULL DEFAULT -1 CHECK (slot BETWEEN -1 AND 4294967295),
     cluster uuid NOT NULL,
     mark bigint NOT NULL CHECK (mark BETWEEN 1 AND 9007199254740991),
+    -- The transaction that raised it last: what a guarded table asks for.
+    checked_in bigint NOT NULL DEFAULT txid_current(),
     PRIMARY KEY (resource, slot)
 ) WITH (fillfactor = 50);
+DO $$
+BEGIN
+    -- Where it is there already, writers are not waited for.
+    IF NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = 'ringfence.marks'::regclass
+                   AND attname = 'checked_in' AND NOT attisdropped) THEN
+        ALTER TABLE ringfence.marks
+            ADD COLUMN checked_in bigint NOT NULL DEFAULT txid_current();
+    END IF;
+END $$;
 
 -- One mark: compares, raises and locks in one statement. A SELECT would read a
 -- mark that a concurrent raise is just leaving behind, at any isolation level.
@@ -56,7 +68,8 @@ DECLARE
 BEGIN
     INSERT INTO ringfence.marks AS m (resource, slot, cluster, mark)
     VALUES (p_resource, p_slot, p_cluster, p_to)
-    ON CONFLICT (resource, slot) DO UPDATE SET mark = GREATEST(m.mark, EXCLUDED.mark)
+    ON CONFLICT (resource, slot) DO UPDATE
+    SET mark = GREATEST(m.mark, EXCLUDED.mark), checked_in = EXCLUDED.checked_in
     WHERE m.cluster = EXCLUDED.cluster AND m.mark <= p_token;
     IF FOUND THEN
         RETURN;
@@ -129,6 +142,141 @@ RETURNS bigint LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT count(*) FROM taken;
 $$;
 
+-- The mark of a resource whose fence was checked in this transaction, outside savepoints that
+-- were rolled back; NULL where none was. The mark is locked since, so no other is in force.
+CREATE OR REPLACE FUNCTION ringfence.checked_mark(p_resource text)
+RETURNS bigint LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT max(m.mark) FROM ringfence.marks m
+    WHERE m.resource = p_resource AND m.checked_in = txid_current()
+    HAVING bool_or(m.slot = -1);
+$$;
+
+-- What a guard's trigger says.
+CREATE OR REPLACE FUNCTION ringfence.refuse_row(p_table text, p_resource text)
+RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RAISE EXCEPTION 'ringfence: % is guarded, and no fence of % was checked in this transaction',
+            p_table, COALESCE(p_resource, 'this row, which names no resource,')
+        USING ERRCODE = 'RF006', DETAIL = format('resource=%s', p_resource),
+        HINT = 'SELECT ringfence.check_fence(...) in the same transaction, before the write.';
+END $$;
+
+-- The expression that makes a row's resource out of a template: text, and columns in braces,
+-- as in job/{id}.
+CREATE OR REPLACE FUNCTION ringfence.resource_of(p_table regclass, p_template text, p_row text)
+RETURNS text LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_parts text[] := '{}';
+    v_part text[];
+    v_column text;
+BEGIN
+    FOR v_part IN SELECT regexp_matches(p_template, '([^{}]+)|\{([^{}]+)\}|(.)', 'g') LOOP
+        IF v_part[3] IS NOT NULL THEN
+            RAISE EXCEPTION 'ringfence: the template % has a brace without its other',
+                quote_literal(p_template) USING ERRCODE = 'RF004';
+        ELSIF v_part[1] IS NOT NULL THEN
+            v_parts := v_parts || quote_literal(v_part[1]);
+        ELSE
+            SELECT a.attname INTO v_column FROM pg_attribute a
+            WHERE a.attrelid = p_table AND a.attname = v_part[2]
+                AND a.attnum > 0 AND NOT a.attisdropped;
+            IF v_column IS NULL THEN
+                RAISE EXCEPTION 'ringfence: % has no column %', p_table, v_part[2]
+                    USING ERRCODE = 'RF004';
+            END IF;
+            v_parts := v_parts || format('%s.%I::text', p_row, v_column);
+        END IF;
+    END LOOP;
+    IF v_parts = '{}' THEN
+        RAISE EXCEPTION 'ringfence: the template of the resource is empty' USING ERRCODE = 'RF004';
+    END IF;
+    RETURN array_to_string(v_parts, ' || ');
+END $$;
+
+-- Guards a table: from now on no statement changes a row, buggy or stale, unless a fence of the
+-- row's resource was checked in the same transaction. The epoch column, if one is named, always
+-- holds the token that was checked (of a shared grant its floor); it is added where it is missing.
+-- For the owner of the table. Rows that are there already are left as they are.
+CREATE OR REPLACE FUNCTION ringfence.guard_table(
+    p_table regclass, p_resource text, p_epoch name DEFAULT NULL
+) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_new text := ringfence.resource_of(p_table, p_resource, 'NEW');
+    v_old text := ringfence.resource_of(p_table, p_resource, 'OLD');
+    v_guard text := format('ringfence.%I', 'guard_' || p_table::oid);
+    v_epoch text := '';
+BEGIN
+    IF strpos(p_resource, '$body$') > 0 THEN
+        RAISE EXCEPTION 'ringfence: the template holds $body$' USING ERRCODE = 'RF004';
+    END IF;
+    IF p_epoch IS NOT NULL THEN
+        EXECUTE format('ALTER TABLE %s ADD COLUMN IF NOT EXISTS %I bigint', p_table, p_epoch);
+        v_epoch := format($sql$
+            IF TG_OP = 'INSERT' OR NEW.%1$I IS DISTINCT FROM OLD.%1$I THEN
+                IF NEW.%1$I NOT IN (0, v_mark) THEN
+                    RAISE EXCEPTION 'ringfence: epoch %% is written to %%, and the fence that was '
+                            'checked is %%', NEW.%1$I, v_resource, v_mark
+                        USING ERRCODE = 'RF006', DETAIL = format('resource=%%s', v_resource);
+                END IF;
+            END IF;
+            NEW.%1$I := v_mark;$sql$, p_epoch);
+    END IF;
+    EXECUTE format($sql$
+        CREATE OR REPLACE FUNCTION %1$s() RETURNS trigger LANGUAGE plpgsql
+        SET search_path = pg_catalog, pg_temp AS $body$
+        DECLARE
+            v_resource text;
+            v_mark bigint;
+        BEGIN
+            IF TG_OP = 'TRUNCATE' THEN
+                RAISE EXCEPTION 'ringfence: a guarded table cannot be truncated'
+                    USING ERRCODE = 'RF006', HINT = 'DELETE its rows, or unguard it first.';
+            END IF;
+            IF TG_OP <> 'INSERT' THEN
+                v_resource := %3$s;
+                v_mark := ringfence.checked_mark(v_resource);
+                IF v_mark IS NULL THEN
+                    PERFORM ringfence.refuse_row(TG_RELID::regclass::text, v_resource);
+                END IF;
+            END IF;
+            IF TG_OP = 'DELETE' THEN
+                RETURN OLD;
+            END IF;
+            IF v_resource IS DISTINCT FROM %2$s THEN
+                v_resource := %2$s;
+                v_mark := ringfence.checked_mark(v_resource);
+                IF v_mark IS NULL THEN
+                    PERFORM ringfence.refuse_row(TG_RELID::regclass::text, v_resource);
+                END IF;
+            END IF;
+            %4$s
+            RETURN NEW;
+        END $body$ $sql$, v_guard, v_new, v_old, v_epoch);
+    PERFORM ringfence.drop_guard(p_table);
+    -- Triggers fire in the order of their names: this one sees what the others leave.
+    EXECUTE format('CREATE TRIGGER "~ringfence_guard" BEFORE INSERT OR UPDATE OR DELETE ON %s '
+        'FOR EACH ROW EXECUTE FUNCTION %s()', p_table, v_guard);
+    EXECUTE format('CREATE TRIGGER "~ringfence_guard_truncate" BEFORE TRUNCATE ON %s '
+        'FOR EACH STATEMENT EXECUTE FUNCTION %s()', p_table, v_guard);
+END $$;
+
+CREATE OR REPLACE FUNCTION ringfence.drop_guard(p_table regclass)
+RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    EXECUTE format('DROP TRIGGER IF EXISTS "~ringfence_guard" ON %s', p_table);
+    EXECUTE format('DROP TRIGGER IF EXISTS "~ringfence_guard_truncate" ON %s', p_table);
+END $$;
+
+-- Takes the guard off again. The epoch column stays.
+CREATE OR REPLACE FUNCTION ringfence.unguard_table(p_table regclass)
+RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM ringfence.drop_guard(p_table);
+    EXECUTE format('DROP FUNCTION IF EXISTS ringfence.%I()', 'guard_' || p_table::oid);
+END $$;
+
 REVOKE ALL ON FUNCTION ringfence.raise_mark(uuid, text, bigint, bigint, bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION ringfence.adopt(uuid, uuid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION ringfence.guard_table(regclass, text, name) FROM PUBLIC;
+REVOKE ALL ON FUNCTION ringfence.unguard_table(regclass) FROM PUBLIC;
 COMMIT;

@@ -83,6 +83,36 @@ fn marks_in_postgres_are_installed_raised_and_shown() {
 }
 
 #[test]
+fn a_guarded_table_refuses_statements_without_a_check() {
+    let server = Postgres::start();
+    let told = server.url("postgres");
+    let of = |word: &str| told.split(' ').find_map(|pair| pair.strip_prefix(word)).unwrap();
+    let (socket, port) = (of("host=").replace('/', "%2F"), of("port="));
+    let store = format!("postgres://postgres@{socket}:{port}/postgres");
+    let psql = |sql: &str| server.psql("postgres", sql);
+    psql("CREATE TABLE job (id int PRIMARY KEY, state text)").unwrap();
+    let guard = ["guard-table", &store, "job", "--resource", "job/{id}", "--epoch", "epoch"];
+    let missing = fence(&guard);
+    assert_eq!(missing.code, 77, "{missing:?}");
+    well(&fence(&["install", &store]));
+    well(&fence(&guard));
+    well(&fence(&guard));
+    let refused = psql("INSERT INTO job VALUES (7, 'x')").unwrap_err();
+    assert!(refused.contains("no fence of job/7 was checked in this transaction"), "{refused}");
+    let check = format!("SELECT ringfence.check_fence('{CLUSTER}', 'job/7', NULL, 5, 5)");
+    psql(&format!("BEGIN; {check}; INSERT INTO job VALUES (7, 'x'); COMMIT")).unwrap();
+    assert_eq!(psql("SELECT epoch FROM job").unwrap().trim(), "5");
+    let wrong = fence(&["guard-table", &store, "job", "--resource", "job/{number}"]);
+    assert_eq!(wrong.code, 64);
+    assert!(wrong.err.contains("public.job has no column number"), "{wrong:?}");
+    let other = fence(&["guard-table", "redis://127.0.0.1:1", "job", "--resource", "x"]);
+    assert_eq!(other.code, 64);
+    assert!(other.err.contains("only tables of PostgreSQL"), "{other:?}");
+    well(&fence(&["guard-table", &store, "job", "--off"]));
+    psql("UPDATE job SET state = 'y'").unwrap();
+}
+
+#[test]
 fn marks_in_redis_are_installed_raised_and_shown() {
     let server = Redis::start();
     is_installed_raised_and_shown(&server.url());

@@ -1,5 +1,6 @@
 //! Marks in a real PostgreSQL.
 
+mod guarded;
 mod pooled;
 mod races;
 mod refusals;

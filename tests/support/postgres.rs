@@ -70,6 +70,19 @@ impl Postgres {
         name
     }
 
+    /// Runs SQL with `psql`, as people do: what it printed, or what went wrong.
+    pub fn psql(&self, database: &str, sql: &str) -> Result<String, String> {
+        let ran = self
+            .command("psql")
+            .args(["--host", &self.dir.display().to_string(), "--username=postgres"])
+            .args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align"])
+            .args(["--set=ON_ERROR_STOP=1", "--dbname", database, "--command", sql])
+            .output()
+            .expect("psql is one of the binaries that were found");
+        let [out, err] = [ran.stdout, ran.stderr].map(|told| String::from_utf8_lossy(&told).into());
+        if ran.status.success() { Ok(out) } else { Err(err) }
+    }
+
     /// SIGKILL to the postmaster and all its processes, as a power cut would be
     /// to them.
     pub fn kill(&mut self) {

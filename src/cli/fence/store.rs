@@ -9,7 +9,7 @@ use tokio_postgres::{Client, NoTls};
 
 use super::super::exit::{Exit, Failure};
 use crate::fence::redis::{Durability, Marks};
-use crate::fence::{Fence, FenceTarget, postgres, sqlite};
+use crate::fence::{Fence, FenceError, FenceTarget, postgres, sqlite};
 use crate::locks::{ResourceName, Token};
 
 /// Where marks are. May hold a password: it is never printed.
@@ -104,6 +104,36 @@ pub fn target(store: &Store, tag: &str) -> Result<Box<dyn FenceTarget>, Failure>
             let client = redis::Client::open(&**url).map_err(|error| usage(&error))?;
             Box::new(Marks::new(tag)?.target(client))
         }
+    })
+}
+
+/// Guards a table by the resource of its rows and an epoch column; without them, takes the
+/// guard off.
+///
+/// # Errors
+/// [`Exit::Usage`] for a store that cannot, and for what makes no sense to it.
+pub async fn guard(
+    store: &Store,
+    table: &str,
+    terms: Option<(&str, Option<&str>)>,
+) -> Result<(), Failure> {
+    let Store::Postgres(url) = store else {
+        return Err(Failure::new(Exit::Usage, "only tables of PostgreSQL can be guarded"));
+    };
+    let client = connect(url).await?;
+    let done = match terms {
+        Some((resource, epoch)) => postgres::guard_table(&client, table, resource, epoch).await,
+        None => postgres::unguard_table(&client, table).await,
+    };
+    done.map_err(|error| match &error {
+        // What the server itself said: of a table, a column or a right.
+        FenceError::Store(source) if !client.is_closed() => {
+            let said = source.downcast_ref::<tokio_postgres::Error>();
+            let said = said.and_then(|error| error.as_db_error());
+            let said = said.map_or_else(|| error.to_string(), |said| said.message().to_owned());
+            Failure::new(Exit::Usage, said)
+        }
+        _ => error.into(),
     })
 }
 
