@@ -1,6 +1,8 @@
 //! A real PostgreSQL, and a real PgBouncer before it, from Debian's packages, in
 //! a temporary folder with a Unix socket. Needs the standard library only.
 
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
 use std::fs::{self, File};
 use std::os::unix::fs::{DirBuilderExt, chown};
 use std::os::unix::net::UnixStream;
@@ -77,6 +79,8 @@ impl Postgres {
             .args(["--host", &self.dir.display().to_string(), "--username=postgres"])
             .args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align"])
             .args(["--set=ON_ERROR_STOP=1", "--dbname", database, "--command", sql])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             .output()
             .expect("psql is one of the binaries that were found");
         let [out, err] = [ran.stdout, ran.stderr].map(|told| String::from_utf8_lossy(&told).into());
