@@ -22,6 +22,7 @@
 //! | memory of one process | [`memory`] | the process: for tests, and for destinations that die with it |
 //! | SQLite | `sqlite` (feature `sqlite`) | the file: lower `synchronous` settings are refused |
 //! | PostgreSQL | `postgres` (feature `postgres`) | the cluster: `synchronous_commit` is switched on |
+//! | MySQL, MariaDB | `mysql` (feature `mysql`) | the server: settings that could lose it are refused |
 //! | Redis, Valkey | `redis` (feature `redis`) | the server's `appendonly` and replication settings, no more |
 //!
 //! What this does not do: it protects only what passes the check. It does not
@@ -34,6 +35,8 @@
 
 pub mod error;
 pub mod memory;
+#[cfg(feature = "mysql")]
+pub mod mysql;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "redis")]
@@ -51,6 +54,12 @@ pub use target::{FenceTarget, Raising, target};
 pub use crate::locks::Fence;
 
 /// The examples of the user's page compile and run.
-#[cfg(all(doctest, feature = "sqlite", feature = "postgres", feature = "redis"))]
+#[cfg(all(
+    doctest,
+    feature = "sqlite",
+    feature = "postgres",
+    feature = "mysql",
+    feature = "redis"
+))]
 #[doc = include_str!("../../docs/fences.md")]
 struct UsersPage;

@@ -1,5 +1,10 @@
 //! The destination's side, on the real stores. [I8]
 
+#[cfg(feature = "mysql")]
+#[path = "../support/mariadb.rs"]
+mod mariadb_server;
+#[cfg(feature = "mysql")]
+mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "postgres")]
@@ -14,13 +19,13 @@ mod rule;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 #[cfg_attr(
-    not(all(feature = "sqlite", feature = "postgres")),
+    not(all(feature = "sqlite", feature = "postgres", feature = "mysql")),
     allow(dead_code, reason = "each rung uses what its stores need")
 )]
 mod stories;
 #[cfg(feature = "client")]
 #[cfg_attr(
-    not(all(feature = "sqlite", feature = "postgres", feature = "redis")),
+    not(all(feature = "sqlite", feature = "postgres", feature = "mysql", feature = "redis")),
     allow(dead_code, reason = "each rung uses what its stores need")
 )]
 mod vectors;

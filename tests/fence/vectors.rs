@@ -3,6 +3,8 @@
 
 mod format;
 mod memory;
+#[cfg(feature = "mysql")]
+mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "redis")]
@@ -12,7 +14,7 @@ mod sqlite;
 
 use std::collections::BTreeMap;
 use std::sync::Barrier;
-#[cfg(any(feature = "postgres", feature = "redis"))]
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "redis"))]
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
@@ -219,7 +221,7 @@ pub async fn before(client: &mut impl Client, crash: &Crash) {
 }
 
 /// Offers the last one once, to a store that is being killed, and says how far it got.
-#[cfg(any(feature = "postgres", feature = "redis"))]
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "redis"))]
 pub async fn last(destination: &impl Destination, crash: &Crash, said: &Sender<&str>) {
     let mut client = destination.client().await;
     let fences = crash.last.offer.fences().expect("well-formed");
@@ -235,7 +237,7 @@ pub async fn last(destination: &impl Destination, crash: &Crash, said: &Sender<&
 }
 
 /// Returns at the moment at which the store is to be killed.
-#[cfg(any(feature = "postgres", feature = "redis"))]
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "redis"))]
 pub fn until_it_may_be_killed(crash: &Crash, heard: &Receiver<&str>) {
     assert_eq!(heard.recv(), Ok("called"), "{}", crash.name);
     if crash.answered {

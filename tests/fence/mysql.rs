@@ -1,0 +1,1 @@
+//! Marks in a real MariaDB.
