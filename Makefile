@@ -4,7 +4,7 @@
 
 export CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ringfence/target
 export PATH := $(PATH):$(HOME)/.cargo/bin
-# Where the demo writes (sqlite or postgres) and how many runs the simulation makes.
+# Where the demo writes (sqlite, postgres, mariadb or redis) and how many runs the simulation makes.
 export DEST ?= sqlite
 export SEEDS ?= 20000
 # What `bench` measures, and how: see `ringfence bench --help`.
@@ -23,8 +23,8 @@ CHECKS := fmt deny clippy doc
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
 
-demo: ## three nodes, a paused worker, a late write refused (DEST=postgres: on PostgreSQL)
-	@scripts/setup rust build $(filter postgres,$(DEST))
+demo: ## three nodes, a paused worker, a late write refused (DEST=postgres, mariadb, redis)
+	@scripts/setup rust build $(filter postgres mariadb redis,$(DEST))
 	@$(CARGO) build --locked --bin ringfence
 	@"$(CARGO_TARGET_DIR)/debug/ringfence" demo
 

@@ -36,6 +36,16 @@ fn every_claim_holds_on_postgresql() {
     every_claim_holds_on("postgres");
 }
 
+#[test]
+fn every_claim_holds_on_mariadb() {
+    every_claim_holds_on("mariadb");
+}
+
+#[test]
+fn every_claim_holds_on_redis() {
+    every_claim_holds_on("redis");
+}
+
 /// Sends the signal while A is stopped and the leader is dead, and tells the exit code.
 fn ended_by(folder: &Path, signal: &str) -> Option<i32> {
     let mut demo = ringfence(folder, &["demo", "--dest", "postgres", "--ttl", "1m"]);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::destination::Row;
+use super::store::Row;
 use crate::cli::local::Leader;
 use crate::locks::Token;
 

@@ -1,13 +1,14 @@
 //! `ringfence demo`: the one thing that a lock alone cannot do, on real parts.
 
 mod claims;
-mod destination;
-mod postgres;
 mod role;
+mod server;
+mod store;
 mod story;
 mod telling;
 pub mod worker;
 
+use std::path::Path;
 use std::time::Duration;
 
 use super::connect::some_time;
@@ -15,8 +16,7 @@ use super::exit::{Exit, Failure};
 use super::local::{Folder, Nodes};
 use super::output::Format;
 use super::signals::Signals;
-use destination::Destination;
-use postgres::Postgres;
+use server::Server;
 use story::Story;
 use telling::Telling;
 
@@ -32,6 +32,8 @@ use telling::Telling;
 EXAMPLES
   ringfence demo
   DEST=postgres ringfence demo     a real PostgreSQL, started in a temporary folder
+  DEST=mariadb ringfence demo      a real MariaDB
+  DEST=redis ringfence demo        a real Redis, with appendfsync always
 
 EXIT CODES
     0  every claim held
@@ -56,6 +58,28 @@ enum Dest {
     Sqlite,
     /// A server of its own, from the system's packages
     Postgres,
+    /// Likewise
+    Mariadb,
+    /// Likewise, with an append-only file that is synced at every write
+    Redis,
+}
+
+impl Dest {
+    /// Starts it; what it is called, and where it is.
+    async fn start(self, folder: &Path) -> anyhow::Result<(Option<Server>, String, &'static str)> {
+        let home = folder.join("server");
+        let (server, told) = match self {
+            Self::Sqlite => {
+                let url = format!("sqlite:{}", folder.join("results.db").display());
+                return Ok((None, url, "a SQLite file, WAL, synchronous=FULL"));
+            }
+            Self::Postgres => (server::postgres(&home).await?, "a PostgreSQL server of its own"),
+            Self::Mariadb => (server::mariadb(&home).await?, "a MariaDB server of its own"),
+            Self::Redis => (server::redis(&home).await?, "a Redis of its own, appendfsync always"),
+        };
+        let url = server.url().to_owned();
+        Ok((Some(server), url, told))
+    }
 }
 
 /// Tells the story.
@@ -75,24 +99,14 @@ async fn tell(format: Format, args: Args) -> anyhow::Result<Exit> {
     let mut telling = Telling::new(format);
     // Removed last: what is declared later is dropped before.
     let folder = Folder::create("demo")?;
-    let (_server, url, destination) = match args.dest {
-        Dest::Sqlite => {
-            let file = folder.path().join("results.db");
-            (None, format!("sqlite:{}", file.display()), "a SQLite file, WAL, synchronous=FULL")
-        }
-        Dest::Postgres => {
-            let server = Postgres::start(&folder.path().join("pg")).await?;
-            let url = format!("postgres:{}", server.url());
-            (Some(server), url, "a PostgreSQL server of its own")
-        }
-    };
-    let mut store = Destination::open(&url).await?;
+    let (_server, url, destination) = args.dest.start(folder.path()).await?;
+    let mut store = store::open(&url).await?;
     store.set_up().await?;
     let mut nodes = Nodes::start(folder.path(), 3, args.port)?;
     let at = nodes.endpoints().join(", ");
     telling.step(None, None, &format!("three nodes start at {at}"));
     telling.step(None, None, &format!("the destination is {destination}"));
-    let claims = Story::begin(&mut telling, &mut nodes, &mut store, &folder, &url, args.ttl)
+    let claims = Story::begin(&mut telling, &mut nodes, &mut *store, &folder, &url, args.ttl)
         .await?
         .play()
         .await?;

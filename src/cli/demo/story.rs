@@ -6,8 +6,8 @@ use anyhow::Context;
 use nix::sys::signal::Signal;
 
 use super::claims::{Claim, Evidence};
-use super::destination::{Destination, Table};
 use super::role::{Answer, Order, Role};
+use super::store::{Store, Table};
 use super::telling::Telling;
 use crate::cli::local::{Folder, Leader, Nodes, PATIENCE, POLL};
 use crate::client::Client;
@@ -22,7 +22,7 @@ const TTL_B: Duration = Duration::from_secs(10);
 pub struct Story<'s> {
     telling: &'s mut Telling,
     nodes: &'s mut Nodes,
-    destination: &'s mut Destination,
+    destination: &'s mut dyn Store,
     client: Client,
     leader: Leader,
     term: u64,
@@ -53,7 +53,7 @@ impl<'s> Story<'s> {
     pub async fn begin(
         telling: &'s mut Telling,
         nodes: &'s mut Nodes,
-        destination: &'s mut Destination,
+        destination: &'s mut dyn Store,
         folder: &Folder,
         url: &str,
         ttl: Duration,

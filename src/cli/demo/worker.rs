@@ -8,8 +8,8 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::io::{AsyncBufReadExt, BufReader};
 
-use super::destination::{Destination, Row};
 use super::role::{Answer, Order};
+use super::store::{self, Row, Store};
 use crate::cli::connect::{Connection, some_time};
 use crate::cli::exit::{Exit, Failure};
 use crate::client::{Guard, Loss, Session, State};
@@ -32,7 +32,7 @@ pub struct Args {
 struct Worker {
     name: String,
     session: Session,
-    destination: Destination,
+    destination: Box<dyn Store>,
     guard: Option<Guard>,
 }
 
@@ -41,7 +41,7 @@ struct Worker {
 /// # Errors
 /// It has no session, or no destination.
 pub async fn run(to: &Connection, args: Args) -> Result<Exit, Failure> {
-    let destination = Destination::open(&args.destination).await?;
+    let destination = store::open(&args.destination).await?;
     let session = to.client()?.session(args.ttl).purpose("demo").await?;
     let mut worker = Worker { name: args.name, session, destination, guard: None };
     let mut orders = BufReader::new(tokio::io::stdin()).lines();
