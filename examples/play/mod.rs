@@ -1,11 +1,12 @@
 //! What the examples share: actors that are processes of their own. One can be stopped as
 //! a long pause would stop it, in the middle of what it does.
+#![allow(dead_code, reason = "each example uses a part of it")]
 
 use std::error::Error;
 use std::process::Stdio;
 use std::time::Duration;
 
-use ringfence::client::Client;
+use ringfence::client::{Client, Guard, State};
 use rusqlite::Connection;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines, Stdin, stdin};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
@@ -105,6 +106,25 @@ impl Actor {
 /// The orders that this process is given.
 pub fn orders() -> Lines<BufReader<Stdin>> {
     BufReader::new(stdin()).lines()
+}
+
+/// Whether the grant is held. A suspended one may still be there: its owner must not act, and
+/// waits until it knows.
+pub async fn holds(guard: &Guard) -> bool {
+    while guard.state() == State::Suspended {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    guard.is_held()
+}
+
+/// Where the leader of the cluster is killed, by a test or by you: with `--kill-leader` the
+/// story goes on from here when it is told to.
+pub async fn leader_may_be_killed() -> Told<()> {
+    if std::env::args().any(|argument| argument == "--kill-leader") {
+        println!("Kill the leader now, then press Enter.");
+        orders().next_line().await?.ok_or("nobody said that the leader was killed")?;
+    }
+    Ok(())
 }
 
 /// What a step of the story is about.
