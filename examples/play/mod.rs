@@ -117,17 +117,11 @@ pub async fn holds(guard: &Guard) -> bool {
     guard.is_held()
 }
 
-/// Where the leader of the cluster is killed, by a test or by you: with `--kill-leader` the
-/// story goes on from here when it is told to.
-pub async fn leader_may_be_killed() -> Told<()> {
-    if std::env::args().any(|argument| argument == "--kill-leader") {
-        println!("Kill the leader now, then press Enter.");
-        orders().next_line().await?.ok_or("nobody said that the leader was killed")?;
-    }
-    Ok(())
-}
-
-/// What a step of the story is about.
+/// What a step of the story is about. With `STEP` set, it begins when a line is entered.
 pub fn scene(text: &str) {
     println!("{text}");
+    if std::env::var_os("STEP").is_some() {
+        // Who has nothing more to enter is not waited for.
+        let _entered = std::io::stdin().read_line(&mut String::new());
+    }
 }

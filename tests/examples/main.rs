@@ -5,11 +5,11 @@
 mod cluster;
 mod killed;
 #[path = "../support/postgres.rs"]
-#[allow(dead_code, reason = "no pooler, no crash")]
-mod postgres;
+#[allow(dead_code, reason = "each test program uses a part of it")]
+mod postgres_server;
 mod queue;
 #[path = "../support/redis.rs"]
-#[allow(dead_code, reason = "no crash")]
+#[allow(dead_code, reason = "each test program uses a part of it")]
 mod redis_server;
 mod scheduler;
 

@@ -1,45 +1,44 @@
-//! `examples/scheduler.rs`, with a paused worker and a killed leader.
+//! `examples/scheduler.rs`, as docs/systems/job-scheduler.md tells it.
 
 use tokio_postgres::NoTls;
 
-use crate::killed;
-use crate::postgres::Postgres;
+use crate::killed::{at_scene, in_order};
+use crate::postgres_server::Postgres;
 
 #[tokio::test]
-async fn example_scheduler_a_late_result_is_refused_and_the_customer_is_charged_once() {
+async fn scheduler_a_late_result_is_refused_and_the_customer_is_charged_once_through_a_failover() {
     let server = Postgres::shared();
     let url = server.url(&server.create_database());
-    let told = killed::run("scheduler", ("DATABASE_URL", &url)).await;
-    killed::in_order(
-        &told,
-        &[
-            "ann     charged 1999 cents: receipt 1",
-            "ann     (stopped)",
-            "Kill the leader now",
-            "ben     holds job/1 with token",
-            "ben     was charged before: receipt 1",
-            "ben     written, with epoch",
-            "ann     (goes on)",
-            "ann     refused: stale fence: token",
-            "Charged so far: [\"job/1/charge: customer=carol&amount_cents=1999\"]",
-        ],
-    );
+    let (before, after) = at_scene("Her lease ends", "scheduler", &[("DATABASE_URL", &url)]).await;
+    let first = [
+        "ann     holds job/1 with token 1",
+        "ann     charged 1999 cents: receipt 1",
+        "ann     ready",
+        "ann     (stopped)",
+    ];
+    in_order(&before, &first);
+    assert!(!before.contains("ben"), "{before}");
+    let then = [
+        "ben     holds job/1 with token 2",
+        "ben     was charged before: receipt 1",
+        "ben     written, with epoch 2",
+        "ann     (goes on)",
+        "ann     refused: stale fence: token 1 is below the mark 2 of job/1",
+        "ann     was charged before: receipt 1",
+        "Charged so far: [\"job/1/charge: customer=carol&amount_cents=1999\"]",
+        "ann     charged 1999 cents: receipt 2",
+        "ben     charged 1999 cents: receipt 3",
+        "cem     finds it done, with epoch 2",
+    ];
+    in_order(&after, &then);
     let (database, connection) = tokio_postgres::connect(&url, NoTls).await.expect("it runs");
     tokio::spawn(connection);
-    let all = "SELECT job, epoch, worker, receipt, ringfence.mark('job/1') FROM scheduler.results";
+    let all = "SELECT job, epoch, worker, receipt FROM scheduler.results";
     let rows = database.query(all, &[]).await.expect("the tables are there");
-    let [row] = rows.as_slice() else { panic!("{} results", rows.len()) };
-    let epoch: i64 = row.get(1);
-    assert_eq!((row.get(0), row.get(2), row.get(3)), (1_i64, "ben", "receipt 1"));
-    assert_eq!(row.get::<_, i64>(4), epoch, "the mark is that of the row");
-    let tokens = |name: &str| {
-        let line = format!("  {name:<8}holds job/1 with token ");
-        let tokens = told.lines().filter_map(|said| said.strip_prefix(&line)?.parse().ok());
-        tokens.collect::<Vec<i64>>()
-    };
-    let (ann, ben) = (tokens("ann"), tokens("ben"));
-    let ([before], [after]) = (ann.as_slice(), ben.as_slice()) else {
-        panic!("one grant each in\n{told}")
-    };
-    assert!(before < after && *after == epoch, "{before}, {after}, {epoch}");
+    let rows: Vec<(i64, i64, String, String)> =
+        rows.iter().map(|row| (row.get(0), row.get(1), row.get(2), row.get(3))).collect();
+    assert_eq!(rows, [(1, 2, "ben".to_owned(), "receipt 1".to_owned())]);
+    let mark = "SELECT ringfence.mark('job/1')";
+    let mark: i64 = database.query_one(mark, &[]).await.expect("it was raised").get(0);
+    assert_eq!(mark, 3, "the last one to come has raised the fence before it looked");
 }
