@@ -23,6 +23,15 @@ pub fn client() -> Told<Client> {
     Ok(Client::connect(endpoints.split(','))?)
 }
 
+/// Whether the grant is held. A suspended one may still be there: its owner must not act, and
+/// waits until it knows.
+pub async fn holds(guard: &Guard) -> bool {
+    while guard.state() == State::Suspended {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    guard.is_held()
+}
+
 /// A database in a file, in which a mark survives a power loss.
 pub fn database(path: &str) -> Told<Connection> {
     let database = Connection::open(path)?;
@@ -106,15 +115,6 @@ impl Actor {
 /// The orders that this process is given.
 pub fn orders() -> Lines<BufReader<Stdin>> {
     BufReader::new(stdin()).lines()
-}
-
-/// Whether the grant is held. A suspended one may still be there: its owner must not act, and
-/// waits until it knows.
-pub async fn holds(guard: &Guard) -> bool {
-    while guard.state() == State::Suspended {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    guard.is_held()
 }
 
 /// What a step of the story is about. With `STEP` set, it begins when a line is entered.
