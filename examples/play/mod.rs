@@ -1,11 +1,12 @@
 //! What the examples share: actors that are processes of their own. One can be stopped as
 //! a long pause would stop it, in the middle of what it does.
+#![allow(dead_code, reason = "each example uses a part of it")]
 
 use std::error::Error;
 use std::process::Stdio;
 use std::time::Duration;
 
-use ringfence::client::Client;
+use ringfence::client::{Client, Guard, State};
 use rusqlite::Connection;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines, Stdin, stdin};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
@@ -20,6 +21,15 @@ pub fn client() -> Told<Client> {
     let endpoints = std::env::var("RINGFENCE_ENDPOINTS").ok();
     let endpoints = endpoints.unwrap_or_else(|| "127.0.0.1:7411".to_owned());
     Ok(Client::connect(endpoints.split(','))?)
+}
+
+/// Whether the grant is held. A suspended one may still be there: its owner must not act, and
+/// waits until it knows.
+pub async fn holds(guard: &Guard) -> bool {
+    while guard.state() == State::Suspended {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    guard.is_held()
 }
 
 /// A database in a file, in which a mark survives a power loss.
@@ -107,7 +117,11 @@ pub fn orders() -> Lines<BufReader<Stdin>> {
     BufReader::new(stdin()).lines()
 }
 
-/// What a step of the story is about.
+/// What a step of the story is about. With `STEP` set, it begins when a line is entered.
 pub fn scene(text: &str) {
     println!("{text}");
+    if std::env::var_os("STEP").is_some() {
+        // Who has nothing more to enter is not waited for.
+        let _entered = std::io::stdin().read_line(&mut String::new());
+    }
 }
