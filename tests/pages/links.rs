@@ -1,0 +1,1 @@
+//! What the pages point to is there.
