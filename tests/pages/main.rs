@@ -6,5 +6,14 @@ mod links;
 #[allow(dead_code, reason = "of the server, the pages need the start and the pooler only")]
 #[path = "../support/postgres.rs"]
 mod postgres_server;
+#[cfg(feature = "redis")]
+#[allow(dead_code, reason = "the pages cut, and never heal")]
+#[path = "../cluster/proxy.rs"]
+mod proxy;
+#[cfg(feature = "redis")]
+mod redis_locks;
+#[cfg(feature = "redis")]
+#[path = "../support/redis.rs"]
+mod redis_server;
 #[cfg(feature = "postgres")]
 mod sql;
