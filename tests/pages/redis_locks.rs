@@ -1,5 +1,6 @@
 //! What `docs/redis-locks.md` says, on real servers.
 
+mod clock;
 mod key;
 mod paused;
 mod promotion;

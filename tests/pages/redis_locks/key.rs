@@ -10,9 +10,20 @@ use super::{LEDGER, LONG, Redis, ask, connect, until};
 const NAME: &str = "lock:job/7";
 
 /// Deletes the lock, or prolongs it, if it still has the holder's value.
-const COMPARE_AND_DELETE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end";
-const COMPARE_AND_PROLONG: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return \
-    redis.call('PEXPIRE', KEYS[1], ARGV[2]) else return 0 end";
+const COMPARE_AND_DELETE: &str = "\
+if redis.call('GET', KEYS[1]) == ARGV[1] then
+    return redis.call('DEL', KEYS[1])
+else
+    return 0
+end
+";
+const COMPARE_AND_PROLONG: &str = "\
+if redis.call('GET', KEYS[1]) == ARGV[1] then
+    return redis.call('PEXPIRE', KEYS[1], ARGV[2])
+else
+    return 0
+end
+";
 
 /// One acquisition; the value is nobody else's.
 #[derive(Debug, Clone)]
@@ -105,6 +116,8 @@ async fn the_lock_of_a_holder_that_died_is_free_after_its_ttl() {
 async fn the_random_value_keeps_a_late_holder_from_freeing_the_lock_of_the_next() {
     let redis = Redis::start_with(&[]);
     let mut server = connect(&redis.url()).await;
+    let page = include_str!("../../../docs/redis-locks.md");
+    assert!(page.contains(&format!("```lua\n{COMPARE_AND_DELETE}```")), "the script is the page's");
     let late = acquire(&mut server, SHORT).await.expect("free");
     until_expired(&mut server).await;
     let next = acquire(&mut server, LONG).await.expect("free again");
