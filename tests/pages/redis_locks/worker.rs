@@ -109,9 +109,9 @@ async fn with_one_server(
         for _ in 0..4 {
             prolonged.recv().await?;
         }
-        key.holds(server).await.then_some(key)
+        key.holds(server).await.then_some((key, prolonged))
     };
-    let key = until("it has the lock", held).await;
+    let (key, _prolonged) = until("it has the lock", held).await;
     say("holds");
     stop_here();
     say(&write(destination, "A", token).await);
@@ -119,8 +119,8 @@ async fn with_one_server(
     say(if freed { "freed its lock" } else { "had no lock to free" });
 }
 
-/// The watchdog: a task of its own that prolongs the lock as long as it is there, and tells
-/// each time.
+/// The watchdog: a task of its own that prolongs the lock as long as it is there and somebody
+/// listens, and tells each time.
 fn prolongs(key: Key, mut server: MultiplexedConnection) -> mpsc::UnboundedReceiver<()> {
     let (tell, told) = mpsc::unbounded_channel();
     tokio::spawn(async move {
