@@ -107,7 +107,11 @@ pub fn orders() -> Lines<BufReader<Stdin>> {
     BufReader::new(stdin()).lines()
 }
 
-/// What a step of the story is about.
+/// What a step of the story is about. With `STEP` set, it begins when a line is entered.
 pub fn scene(text: &str) {
     println!("{text}");
+    if std::env::var_os("STEP").is_some() {
+        // Who has nothing more to enter is not waited for.
+        let _entered = std::io::stdin().read_line(&mut String::new());
+    }
 }

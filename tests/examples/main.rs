@@ -3,6 +3,13 @@
 
 #[path = "../support/cluster.rs"]
 mod cluster;
+mod control_plane;
+mod cutover;
+#[path = "../support/postgres.rs"]
+#[allow(dead_code, reason = "each test program uses a part of it")]
+mod postgres_server;
+mod screens;
+mod stepwise;
 
 use std::path::PathBuf;
 use std::process::Stdio;
