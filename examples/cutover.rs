@@ -20,9 +20,9 @@ use destination::{connect, of_this_run, prepare};
 use play::{Actor, Told, client, orders, scene};
 use ringfence::client::{Client, ClientError};
 use ringfence::fence::{Fence, FenceError, postgres, sqlite};
-use ringfence::locks::{Note, ResourceName, Token};
+use ringfence::locks::{Note, Token};
 use rusqlite::Connection;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 
 const TTL: Duration = Duration::from_secs(2);
 const BARRIER: Duration = Duration::from_secs(30);
@@ -30,6 +30,9 @@ const SCHEMA: &str = "example_cutover";
 const TABLE: &str = "CREATE TABLE orders (number BIGINT PRIMARY KEY, by TEXT NOT NULL)";
 /// An order that is there already is the same order, or one of a service that asks again.
 const INSERT: &str = "INSERT INTO orders (number, by) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+
+/// The number of an order, and who wrote it.
+type Row = (i64, String);
 
 #[tokio::main]
 async fn main() -> Told<()> {
@@ -74,9 +77,9 @@ async fn story() -> Told<()> {
     scene("An administrator freezes the writer, and raises the fence of that at the old store.");
     let note = Note::new("alice", "orders move to PostgreSQL")?;
     let frozen = administrator.freeze(&writer, note).await?;
-    println!("  frozen with token {}", frozen.token);
+    println!("  alice   freezes {writer} with token {}", frozen.token);
     sqlite::raise(&mut old_store, &frozen)?;
-    println!("  the old store's mark is {:?}", mark(&old_store, &writer)?);
+    println!("  alice   has raised the fence at the old store");
 
     scene("The new service asks to be the writer, and waits.");
     let mut new = Actor::start("new", &[&writer, &file])?;
@@ -88,8 +91,9 @@ async fn story() -> Told<()> {
     old.ask("look", "may write no more").await?;
 
     scene("The old store stands still from here on. What is left of it is copied.");
-    let copied = copy(&old_store, &mut new_store, &frozen).await?;
-    println!("  {copied} orders, one of them new");
+    let frozen_rows = rows(&old_store)?;
+    let rest = copy(&old_store, &mut new_store, &frozen).await?;
+    println!("  alice   copies what the new store lacks: {rest} of {}", frozen_rows.len());
     thaw(&administrator, &writer, frozen.token).await?;
 
     scene("The new one is let in. Order 4, which nobody had confirmed, is asked of it again.");
@@ -106,19 +110,19 @@ async fn story() -> Told<()> {
     let late = late.err().ok_or("the administrator's second copy was let through")?;
     println!("  alice   refused: {late}");
 
-    check(&old_store, copied, &new_store).await
+    check(&old_store, &frozen_rows, &new_store).await
 }
 
 /// What there is in the end: in the old store what was copied and no more; in the new one
 /// every order that was confirmed, once.
-async fn check(old: &Connection, copied: usize, new: &tokio_postgres::Client) -> Told<()> {
+async fn check(old: &Connection, copied: &[Row], new: &tokio_postgres::Client) -> Told<()> {
     let left = rows(old)?;
     let moved = new.query("SELECT number, by FROM orders ORDER BY number", &[]).await?;
-    let moved: Vec<(i64, String)> = moved.iter().map(|row| (row.get(0), row.get(1))).collect();
+    let moved: Vec<Row> = moved.iter().map(|row| (row.get(0), row.get(1))).collect();
     println!("In the old store: {left:?}\nIn the new store: {moved:?}");
     let expected = [(1, "old"), (2, "old"), (3, "old"), (4, "new"), (5, "new")];
     let expected = expected.map(|(number, by)| (number, by.to_owned()));
-    if left.len() != copied || left != expected[..3] || moved != expected {
+    if left != copied || left != expected[..3] || moved != expected {
         return Err("that is not what was confirmed".into());
     }
     Ok(())
@@ -176,7 +180,7 @@ async fn new_service(writer: &str, file: &str) -> Told<()> {
         orders.next_line().await?;
         let orders = [(number.parse()?, "new".to_owned())];
         match insert(&mut store, &orders, writer.fence()).await {
-            Ok(()) => println!("written, with token {}", writer.token()),
+            Ok(_) => println!("written, with token {}", writer.token()),
             Err(refused) => println!("refused: {refused}"),
         }
     }
@@ -189,32 +193,30 @@ async fn copy(
     old: &Connection,
     new: &mut tokio_postgres::Client,
     fence: &Fence,
-) -> Result<usize, FenceError> {
+) -> Result<u64, FenceError> {
     let rows = rows(old)?;
-    insert(new, &rows, fence).await?;
-    Ok(rows.len())
+    insert(new, &rows, fence).await
 }
 
+/// How many of these were not there yet.
 async fn insert(
     store: &mut tokio_postgres::Client,
-    orders: &[(i64, String)],
+    orders: &[Row],
     fence: &Fence,
-) -> Result<(), FenceError> {
+) -> Result<u64, FenceError> {
     let transaction = postgres::begin(store, fence, TTL).await?;
+    let mut inserted = 0;
     for (number, by) in orders {
-        transaction.execute_typed(INSERT, &[(number, Type::INT8), (by, Type::TEXT)]).await?;
+        let row: [(&(dyn ToSql + Sync), Type); 2] = [(number, Type::INT8), (by, Type::TEXT)];
+        inserted += transaction.execute_typed(INSERT, &row).await?;
     }
-    Ok(transaction.commit().await?)
+    transaction.commit().await?;
+    Ok(inserted)
 }
 
-fn rows(old: &Connection) -> rusqlite::Result<Vec<(i64, String)>> {
+fn rows(old: &Connection) -> rusqlite::Result<Vec<Row>> {
     let mut rows = old.prepare("SELECT number, by FROM orders ORDER BY number")?;
     rows.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
-}
-
-fn mark(store: &Connection, resource: &str) -> Told<u64> {
-    let mark = sqlite::mark(store, &ResourceName::new(resource)?, None)?;
-    Ok(mark.ok_or("no mark, though it was raised")?.get())
 }
 
 /// Opens what this freeze keeps closed. An administrator's call has no request id: when its
@@ -233,6 +235,6 @@ async fn thaw(administrator: &Client, resource: &str, freeze: Token) -> Told<()>
             }
         }
     }
-    println!("  thawed");
+    println!("  alice   thaws it");
     Ok(())
 }

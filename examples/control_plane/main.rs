@@ -24,6 +24,7 @@ mod traffic;
 
 use std::time::Duration;
 
+use line::Line;
 use play::{Actor, Told, client, scene};
 use ringfence::client::Observer;
 use ringfence::locks::{Note, Token};
@@ -102,6 +103,13 @@ async fn story() -> Told<()> {
     shop.ask("acknowledged 5", "5 more").await?;
     batch.ask("acknowledged 5", "5 more").await?;
     println!("{}", storage::window(&storage, second, third).await?);
+
+    scene("A proxy that slept since the first epoch leads to a, which is the primary of another.");
+    let answer = Line::to(&address_a).await?.ask(&format!("write late 1 {first}")).await?;
+    println!("  late    {answer}");
+    if answer != format!("refused: this is the primary of epoch {third}") {
+        return Err("it was not refused".into());
+    }
 
     scene("The clients stop.");
     let told = [("shop", stopped(&mut shop).await?), ("batch", stopped(&mut batch).await?)];

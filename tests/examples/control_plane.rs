@@ -24,6 +24,7 @@ async fn control_plane_after_the_raise_no_write_of_the_old_primary_is_accepted()
     assert!(after.contains("agent-b resigns, as alice asks"), "{told}");
     assert!(after.contains("0 writes of epoch 2 accepted in it, 0 after it"), "{told}");
     assert!(after.contains("agent-a leads with token 3"), "{told}");
+    assert!(after.contains("late    refused: this is the primary of epoch 3\n"), "{told}");
 
     let (storage, connection) = tokio_postgres::connect(&url, NoTls).await.expect("it runs");
     let connection = tokio::spawn(connection);
