@@ -22,6 +22,7 @@ pub async fn killing_the_leader_at(
 ) -> String {
     let mut cluster = Cluster::start(3).await;
     let mut process = Command::new(example(name))
+        .process_group(0)
         .env("RINGFENCE_ENDPOINTS", cluster.endpoints().join(","))
         .env("STEP", "1")
         .envs(environment.iter().copied())
@@ -30,6 +31,7 @@ pub async fn killing_the_leader_at(
         .kill_on_drop(true)
         .spawn()
         .expect("it starts");
+    let group = Group(process.id().expect("it was just started"));
     let mut enter = process.stdin.take().expect("piped");
     let mut lines = BufReader::new(process.stdout.take().expect("piped")).lines();
     let mut told = String::new();
@@ -48,11 +50,28 @@ pub async fn killing_the_leader_at(
         }
         process.wait().await.expect("it is our child")
     };
-    let ended = tokio::time::timeout(PATIENCE * 2, story).await;
-    let ended = ended.unwrap_or_else(|_| panic!("it does not end"));
+    // Longer than the example waits for any of its own: it knows better what is amiss.
+    let ended = tokio::time::timeout(PATIENCE * 3, story).await;
+    let ended = ended.unwrap_or_else(|_| panic!("it does not end:\n{told}"));
+    // It has seen to its own; its number may be another's soon.
+    std::mem::forget(group);
     assert!(ended.success(), "{ended}:\n{told}");
     assert_eq!(told.matches(KILLED).count(), 1, "no scene {scene:?}:\n{told}");
     told
+}
+
+/// An example and all that it has started, ended when a test fails: one of them may be
+/// stopped, and would stay.
+struct Group(u32);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let group = format!("-{}", self.0);
+        let _none_left = std::process::Command::new("kill")
+            .args(["-s", "KILL", "--", &group])
+            .stderr(Stdio::null())
+            .status();
+    }
 }
 
 async fn replace_the_leader(cluster: &mut Cluster) {
