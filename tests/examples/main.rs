@@ -3,15 +3,18 @@
 
 #[path = "../support/cluster.rs"]
 mod cluster;
+mod control_plane;
+mod cutover;
 mod killed;
 #[path = "../support/postgres.rs"]
-#[allow(dead_code, reason = "each test program uses a part of it")]
 mod postgres_server;
 mod queue;
 #[path = "../support/redis.rs"]
 #[allow(dead_code, reason = "each test program uses a part of it")]
 mod redis_server;
 mod scheduler;
+mod screens;
+mod stepwise;
 
 use std::path::PathBuf;
 use std::process::Stdio;
