@@ -25,7 +25,6 @@ use rusqlite::Connection;
 use tokio_postgres::types::{ToSql, Type};
 
 const TTL: Duration = Duration::from_secs(2);
-const BARRIER: Duration = Duration::from_secs(30);
 const SCHEMA: &str = "example_cutover";
 const TABLE: &str = "CREATE TABLE orders (number BIGINT PRIMARY KEY, by TEXT NOT NULL)";
 /// An order that is there already is the same order, or one of a service that asks again.
@@ -162,16 +161,13 @@ async fn old_service(writer: &str, file: &str) -> Told<()> {
 /// The service that takes over, in a process of its own. It writes nothing before no
 /// earlier owner can write at either store.
 async fn new_service(writer: &str, file: &str) -> Told<()> {
-    let (mut old_store, mut store) = (play::database(file)?, connect(SCHEMA).await?);
+    let mut store = connect(SCHEMA).await?;
     let session = client()?.session(TTL).purpose("new").await?;
     let asked = session.acquire(writer).on_queued(|_| println!("waits"));
-    let unconfirmed = asked.strict(BARRIER).await?;
-    println!("is let in, with token {}", unconfirmed.token());
-    for fence in unconfirmed.fences() {
-        sqlite::raise(&mut old_store, fence)?;
-        postgres::raise(&mut store, fence, TTL).await?;
-    }
-    let writer = unconfirmed.confirm().await.map_err(ClientError::from)?;
+    let old_store = sqlite::Target::new(file);
+    let new_store = postgres::Target::new(std::env::var("DATABASE_URL")?.parse()?);
+    let granted = |token| println!("is let in, with token {token}");
+    let writer = asked.raising(&[&old_store, &new_store]).on_granted(granted).await?;
     println!("may write: both stores have raised the fence");
     let mut orders = orders();
     while let Some(order) = orders.next_line().await? {

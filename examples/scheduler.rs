@@ -14,13 +14,11 @@ mod provider;
 use std::time::Duration;
 
 use play::{Actor, Told, client, holds, orders, scene};
-use ringfence::client::{ClientError, Guard, Session};
+use ringfence::client::{Guard, Session};
 use ringfence::fence::{FenceError, postgres};
 use tokio_postgres::{Client, NoTls};
 
 const TTL: Duration = Duration::from_secs(2);
-/// How long a new owner may take to raise the fence.
-const BARRIER: Duration = Duration::from_secs(30);
 
 /// The epoch is the token of the grant under which a result was written.
 const TABLES: &str = "
@@ -175,11 +173,8 @@ impl Worker<'_> {
     /// now that a look whether there is one already tells; then there is nothing to hold.
     async fn take(&mut self) -> Told<Option<Guard>> {
         let name = format!("job/{}", self.job);
-        let unconfirmed = self.session.acquire(name).strict(BARRIER).await?;
-        for fence in unconfirmed.fences() {
-            postgres::raise(&mut self.database, fence, BARRIER / 2).await?;
-        }
-        let guard = unconfirmed.confirm().await.map_err(ClientError::from)?;
+        let results = postgres::Target::new(std::env::var("DATABASE_URL")?.parse()?);
+        let guard = self.session.acquire_strict(name, &[&results]).await?;
         let done = "SELECT epoch FROM scheduler.results WHERE job = $1";
         if let Some(done) = self.database.query_opt(done, &[&self.job]).await? {
             println!("finds it done, with epoch {}", done.get::<_, i64>(0));

@@ -14,7 +14,6 @@ mod fenced;
 mod fences;
 mod lease;
 mod modes;
-#[allow(dead_code, reason = "the fences' own tests use the rest")]
 #[path = "../support/postgres.rs"]
 mod postgres_server;
 mod reads;

@@ -5,7 +5,6 @@
 mod cluster;
 mod control_plane;
 mod cutover;
-mod killed;
 #[path = "../support/postgres.rs"]
 mod postgres_server;
 mod queue;

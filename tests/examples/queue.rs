@@ -2,14 +2,15 @@
 
 use redis::AsyncCommands;
 
-use crate::killed::{at_scene, in_order};
 use crate::redis_server::Redis;
+use crate::stepwise::{around_the_kill, in_order, killing_the_leader_at};
 
 #[tokio::test]
 async fn queue_a_message_takes_effect_once_though_it_is_redelivered_through_a_failover() {
     let server = Redis::start();
-    let (before, after) =
-        at_scene("Her lease ends", "queue", &[("REDIS_URL", &server.url())]).await;
+    let told =
+        killing_the_leader_at("Her lease ends", "queue", &[("REDIS_URL", &server.url())]).await;
+    let (before, after) = around_the_kill(&told);
     let first = [
         "redis   keeps what it has answered through a power loss",
         "ann     message 1 (book), delivery 1, token 1",
@@ -18,7 +19,7 @@ async fn queue_a_message_takes_effect_once_though_it_is_redelivered_through_a_fa
         "ann     ready",
         "ann     (stopped)",
     ];
-    in_order(&before, &first);
+    in_order(before, &first);
     assert!(!before.contains("delivery 2"), "{before}");
     let second = "ben     message 1 (book), delivery 2, token ";
     let token = after.lines().find_map(|line| line.trim_start().strip_prefix(second)?.parse().ok());
@@ -33,7 +34,7 @@ async fn queue_a_message_takes_effect_once_though_it_is_redelivered_through_a_fa
         "ben     gone: message 1 was acknowledged before",
         "ben     message 3 is set aside after 3 deliveries",
     ];
-    in_order(&after, &then);
+    in_order(after, &then);
     let client = redis::Client::open(server.url()).expect("a valid address");
     let mut redis = client.get_multiplexed_async_connection().await.expect("it runs");
     let shipped: Vec<String> = redis.lrange("shipped:{orders}", 0, -1).await.expect("a list");

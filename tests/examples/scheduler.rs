@@ -2,21 +2,23 @@
 
 use tokio_postgres::NoTls;
 
-use crate::killed::{at_scene, in_order};
 use crate::postgres_server::Postgres;
+use crate::stepwise::{around_the_kill, in_order, killing_the_leader_at};
 
 #[tokio::test]
 async fn scheduler_a_late_result_is_refused_and_the_customer_is_charged_once_through_a_failover() {
     let server = Postgres::shared();
     let url = server.url(&server.create_database());
-    let (before, after) = at_scene("Her lease ends", "scheduler", &[("DATABASE_URL", &url)]).await;
+    let told =
+        killing_the_leader_at("Her lease ends", "scheduler", &[("DATABASE_URL", &url)]).await;
+    let (before, after) = around_the_kill(&told);
     let first = [
         "ann     holds job/1 with token 1",
         "ann     charged 1999 cents: receipt 1",
         "ann     ready",
         "ann     (stopped)",
     ];
-    in_order(&before, &first);
+    in_order(before, &first);
     assert!(!before.contains("ben"), "{before}");
     let then = [
         "ben     holds job/1 with token 2",
@@ -30,7 +32,7 @@ async fn scheduler_a_late_result_is_refused_and_the_customer_is_charged_once_thr
         "ben     charged 1999 cents: receipt 3",
         "cem     finds it done, with epoch 2",
     ];
-    in_order(&after, &then);
+    in_order(after, &then);
     let (database, connection) = tokio_postgres::connect(&url, NoTls).await.expect("it runs");
     tokio::spawn(connection);
     let all = "SELECT job, epoch, worker, receipt FROM scheduler.results";

@@ -13,7 +13,7 @@ use crate::example;
 pub const KILLED: &str = "(the leader is killed)\n";
 
 /// Runs an example on three nodes to its good end. While it rests at the beginning of this
-/// scene, the leader is killed with SIGKILL. What it printed, with [`KILLED`] after the
+/// scene, the leader is killed with SIGKILL, and another one leads. What it printed, with [`KILLED`] after the
 /// scene's title.
 pub async fn killing_the_leader_at(
     scene: &str,
@@ -76,7 +76,11 @@ impl Drop for Group {
 
 async fn replace_the_leader(cluster: &mut Cluster) {
     let leader = cluster.leader().await;
+    let term = cluster.status(leader).await.expect("it was asked just now").term;
     cluster.kill(leader);
+    let next = cluster.leader_but(Some(leader)).await;
+    let after = cluster.status(next).await.expect("it was asked just now").term;
+    assert!(after > term, "node {next} leads in term {after}, node {leader} led in {term}");
 }
 
 async fn go_on(enter: &mut ChildStdin) {
@@ -87,4 +91,12 @@ async fn go_on(enter: &mut ChildStdin) {
 /// What was printed before the leader was killed, and after it.
 pub fn around_the_kill(told: &str) -> (&str, &str) {
     told.split_once(KILLED).expect("it was killed")
+}
+
+/// These lines came, in this order: each begins so.
+pub fn in_order(told: &str, expected: &[&str]) {
+    let mut lines = told.lines().map(str::trim_start);
+    for line in expected {
+        assert!(lines.any(|said| said.starts_with(line)), "{line:?} is missing in\n{told}");
+    }
 }

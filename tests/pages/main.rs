@@ -3,7 +3,6 @@
 
 mod links;
 #[cfg(feature = "postgres")]
-#[allow(dead_code, reason = "of the server, the pages need the start and the pooler only")]
 #[path = "../support/postgres.rs"]
 mod postgres_server;
 #[cfg(feature = "redis")]
