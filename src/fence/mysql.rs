@@ -16,8 +16,8 @@
 //!   errors the caller kept to itself (in SQL: `autocommit = 0` and
 //!   `CALL ringfence_commit()`). With [`check`] and [`begin`] this is up to the caller:
 //!   after an error of any statement, drop the transaction.
-//! - What shuts a session is the call: if it is killed, or was never possible (no such
-//!   procedure, no right to call it), only the caller can stop.
+//! - What shuts a session is the call. If it cannot be called (no such procedure, no
+//!   right to it), only `ringfence_commit` and this module stop who goes on.
 //!
 //! More:
 //!

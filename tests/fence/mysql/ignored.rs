@@ -86,6 +86,59 @@ async fn a_check_that_waited_in_vain_has_rolled_back_and_shut_the_session() {
 }
 
 #[tokio::test]
+async fn a_check_whose_time_is_up_has_rolled_back_and_shut_the_session() {
+    const STALE: &str = "UPDATE job SET state = 'stale' WHERE id = 7";
+    let destination = Destination::new().await;
+    let (mut old, mut new) = (destination.client().await, destination.client().await);
+    let holding = mysql::begin(&mut new, &[exclusive("job/7", 6)], PATIENCE).await;
+    let holding = holding.expect("the first owner");
+    mysql::bound(&mut old, Duration::from_millis(50)).await.expect("connected");
+    let mut begun = start(&mut old, IsolationLevel::RepeatableRead).await;
+    assert_eq!(sent(&mut begun, STALE).await, None);
+    let killed = mysql::check(begun, &[exclusive("job/7", 5)]).await.map(drop);
+    assert!(matches!(killed, Err(FenceError::Busy(_))), "{killed:?}");
+    assert_eq!(sent(&mut old, "COMMIT").await, None);
+    assert_eq!(state(&mut old).await, "new");
+
+    sent(&mut old, "START TRANSACTION").await;
+    assert_eq!(sent(&mut old, STALE).await, None);
+    assert_eq!(sent(&mut old, &call(5)).await, Some(1969));
+    assert_eq!(sent(&mut old, STALE).await, Some(READ_ONLY));
+    assert_eq!(sent(&mut old, "COMMIT").await, None);
+    holding.rollback().await.expect("connected");
+    assert_eq!(state(&mut new).await, "new");
+}
+
+#[tokio::test]
+async fn in_sql_a_check_that_cannot_be_called_is_a_hole_unless_our_commit_ends_it() {
+    let destination = Destination::new().await;
+    let mut conn = destination.client().await;
+    for (commit, left) in [("CALL ringfence_commit()", "new"), ("COMMIT", "unguarded")] {
+        sent(&mut conn, "START TRANSACTION").await;
+        let misspelt = call(5).replace("fence(", "fences(");
+        assert_eq!(sent(&mut conn, &misspelt).await, Some(1305));
+        assert_eq!(sent(&mut conn, UNGUARDED).await, None);
+        sent(&mut conn, commit).await;
+        assert_eq!(state(&mut destination.client().await).await, left, "{commit}");
+    }
+}
+
+#[tokio::test]
+async fn our_commit_refuses_a_transaction_that_was_rolled_back_to_before_its_check() {
+    let destination = Destination::new().await;
+    let mut conn = destination.client().await;
+    let mut begun = start(&mut conn, IsolationLevel::RepeatableRead).await;
+    sent(&mut begun, "SAVEPOINT earlier").await;
+    let mut checked = mysql::check(begun, &[exclusive("job/7", 5)]).await.expect("the first");
+    assert_eq!(sent(&mut checked, "ROLLBACK TO earlier").await, None);
+    publish(&mut checked, 5).await.expect("nothing stops it");
+    assert_eq!(sent(&mut checked, "CALL ringfence_commit()").await, Some(1644));
+    checked.rollback().await.expect("connected");
+    assert!(ledger(&mut conn).await.is_empty());
+    assert_eq!(job_mark(&mut conn).await, None);
+}
+
+#[tokio::test]
 async fn the_adapter_opens_the_session_again_unless_it_was_shut_before() {
     let destination = Destination::new().await;
     let mut conn = destination.client().await;
