@@ -12,6 +12,9 @@ mod codes;
 mod ends;
 mod fences;
 mod lease;
+#[allow(dead_code, reason = "the fences' own tests use the rest")]
+#[path = "../support/mariadb.rs"]
+mod mariadb_server;
 mod modes;
 #[allow(dead_code, reason = "the fences' own tests use the rest")]
 #[path = "../support/postgres.rs"]
