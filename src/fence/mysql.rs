@@ -162,8 +162,7 @@ pub async fn begin<'a>(
     hold: Duration,
 ) -> Result<Transaction<'a>, FenceError> {
     ready(conn).await?;
-    bound(conn, hold).await?;
-    check(start(conn).await?, fences).await
+    bounded(conn, fences, hold).await
 }
 
 /// Checks the fences, runs `write` in a transaction that is bounded by `hold`, and
@@ -234,7 +233,6 @@ pub async fn adopt(conn: &mut Conn, from: ClusterId, to: ClusterId) -> Result<u6
 }
 
 /// A database as strict handoff sees it: each raise connects for itself.
-#[derive(Debug)]
 pub struct Target {
     name: String,
     opts: Opts,
@@ -307,6 +305,17 @@ async fn start(conn: &mut Conn) -> mysql_async::Result<Transaction<'_>> {
     conn.start_transaction(options).await
 }
 
+async fn bounded<'a>(
+    conn: &'a mut Conn,
+    fences: &[Fence],
+    hold: Duration,
+) -> Result<Transaction<'a>, FenceError> {
+    let mut transaction = start(conn).await?;
+    // Last: what is ended by it from here on is the wait for a mark.
+    bound(&mut transaction, hold).await?;
+    check(transaction, fences).await
+}
+
 /// Shuts the session but for a transaction that is checked, and commits that one or none.
 async fn shut<T>(
     conn: &mut Conn,
@@ -314,11 +323,11 @@ async fn shut<T>(
     hold: Duration,
     write: impl AsyncFnOnce(&mut Transaction<'_>) -> mysql_async::Result<T>,
 ) -> Result<T, FenceError> {
-    bound(conn, hold).await?;
     conn.query_drop(SHUT).await?;
-    let mut transaction = check(start(conn).await?, fences).await?;
+    let mut transaction = bounded(conn, fences, hold).await?;
     // Whoever returns early drops the transaction, which the next statement rolls back.
     let written = write(&mut transaction).await?;
+    transaction.query_drop(UNTIMED).await?;
     // Set by the check: there for as long as the checked transaction is.
     match transaction.query_drop("RELEASE SAVEPOINT ringfence_checked").await {
         Err(Error::Server(ServerError { code: 1305, .. })) => {
@@ -326,7 +335,6 @@ async fn shut<T>(
         }
         released => released?,
     }
-    transaction.query_drop(UNTIMED).await?;
     transaction.commit().await?;
     Ok(written)
 }
