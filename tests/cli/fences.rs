@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use crate::authority::Authority;
+use crate::mariadb_server::Mariadb;
 use crate::postgres_server::Postgres;
 use crate::redis_server::Redis;
 use crate::run::{Done, at, done, json, ringfence};
@@ -113,6 +114,18 @@ fn a_guarded_table_refuses_statements_without_a_check() {
 }
 
 #[test]
+fn marks_in_mysql_are_installed_raised_and_shown() {
+    let server = Mariadb::start();
+    is_installed_raised_and_shown(&server.url(&server.create_database()));
+    let named = server.url(&server.create_database()).replace("mysql://", "mariadb://");
+    well(&fence(&["install", &named]));
+    let printed = fence(&["sql", "--mysql"]).out;
+    let database = server.create_database();
+    server.client(&database, &printed);
+    well(&raise(&server.url(&database), &["job/7", "--token", "5"]));
+}
+
+#[test]
 fn marks_in_redis_are_installed_raised_and_shown() {
     let server = Redis::start();
     is_installed_raised_and_shown(&server.url());
@@ -146,16 +159,23 @@ fn a_redis_that_may_lose_marks_is_installed_with_a_warning() {
 
 #[test]
 fn a_store_that_is_away_or_none_is_told_apart_from_a_refusal() {
-    for away in ["postgres://127.0.0.1:1/x?user=u", "redis://127.0.0.1:1", "sqlite:/nowhere/x.db"] {
+    for away in [
+        "postgres://127.0.0.1:1/x?user=u",
+        "mysql://u@127.0.0.1:1/x",
+        "redis://127.0.0.1:1",
+        "sqlite:/nowhere/x.db",
+    ] {
         let ended = raise(away, &["job/7", "--token", "5"]);
         assert_eq!(ended.code, 69, "{away}: {ended:?}");
         assert!(ended.err.contains("cannot be reached: "), "{ended:?}");
     }
-    for none in ["mysql://x", "orders.db", ""] {
+    for none in ["oracle://x", "orders.db", ""] {
         assert_eq!(fence(&["show", none, "job/7"]).code, 64, "{none}");
     }
-    let secret = fence(&["show", "postgres://u:hunter2@127.0.0.1:1/x", "job/7"]);
-    assert!(secret.code == 69 && !secret.err.contains("hunter2"), "{secret:?}");
+    for secret in ["postgres://u:hunter2@127.0.0.1:1/x", "mysql://u:hunter2@127.0.0.1:1/x"] {
+        let secret = fence(&["show", secret, "job/7"]);
+        assert!(secret.code == 69 && !secret.err.contains("hunter2"), "{secret:?}");
+    }
 }
 
 #[test]
