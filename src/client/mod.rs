@@ -66,6 +66,7 @@ mod session;
 mod state;
 mod stream;
 mod unconfirmed;
+mod validation;
 mod watch;
 mod window;
 

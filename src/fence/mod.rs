@@ -33,6 +33,12 @@
 //! to the same verdicts as [`decide`], and answers with [`FenceError`].
 
 pub mod error;
+#[cfg(feature = "grpc")]
+pub mod grpc;
+#[cfg(feature = "client")]
+pub mod hold;
+#[cfg(feature = "http")]
+pub mod http;
 pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
@@ -42,6 +48,8 @@ pub mod rule;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod target;
+#[cfg(feature = "client")]
+pub mod validation;
 
 pub use error::FenceError;
 pub use memory::MemoryMarks;
