@@ -11,7 +11,8 @@
 //!
 //! - So no write exists without its mark: the mark is durable before the write begins.
 //!   A crash in between leaves a mark without a write, which harms no one but its owner.
-//! - A later owner may come between the two steps: the second check refuses then.
+//! - A later owner may come between the two steps: the second check refuses then, and the
+//!   marks are as after a raise.
 //! - A raise waits for whoever is past the check, or is answered [`FenceError::Busy`].
 //!
 //! What no store can do is call a write back. Once a hold is over, so is the protection of
@@ -23,6 +24,7 @@ mod memory;
 mod postgres;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+mod turns;
 
 use std::future::Future;
 use std::task::{Context, Poll};

@@ -1,12 +1,9 @@
 //! Marks held in the memory of one process.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
-
+use super::turns::{Ticket, Turns};
 use super::{Held, MarkStore, bounded, in_order};
 use crate::fence::{FenceError, MemoryMarks};
 use crate::locks::{ClusterId, Fence, ResourceName, Token};
@@ -16,15 +13,14 @@ use crate::locks::{ClusterId, Fence, ResourceName, Token};
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     marks: MemoryMarks,
-    /// Who holds a resource, and who waits for it, in the order of arrival.
-    turns: Mutex<BTreeMap<ResourceName, Arc<Turn<()>>>>,
+    turns: Turns,
 }
 
 /// Marks held in a [`MemoryStore`].
 #[derive(Debug)]
-pub struct HeldInMemory(#[expect(dead_code, reason = "held is all they are")] Vec<Passed>);
-
-type Passed = OwnedMutexGuard<()>;
+pub struct HeldInMemory {
+    _tickets: Vec<Ticket>,
+}
 
 impl MemoryStore {
     /// No marks: any authority and any token is accepted first.
@@ -36,11 +32,6 @@ impl MemoryStore {
     pub fn adopt(&self, from: ClusterId, to: ClusterId) -> usize {
         self.marks.adopt(from, to)
     }
-
-    fn turn(&self, resource: &ResourceName) -> Arc<Turn<()>> {
-        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(turns.entry(resource.clone()).or_default())
-    }
 }
 
 impl MarkStore for MemoryStore {
@@ -48,17 +39,10 @@ impl MarkStore for MemoryStore {
 
     async fn hold(&self, fences: &[Fence], within: Duration) -> Result<HeldInMemory, FenceError> {
         let fences = in_order(fences)?;
-        let passed = bounded(within, async {
-            let mut passed = Vec::new();
-            for fence in &fences {
-                passed.push(self.turn(&fence.resource).lock_owned().await);
-            }
-            Ok(passed)
-        });
-        let passed = passed.await?;
-        // Locked before they are raised: in one process that is one step, not two.
+        let tickets = bounded(within, async { Ok(self.turns.take(&fences).await) }).await?;
+        // Raised under the lock: in one process that is one step, not two.
         self.marks.guarded_set(&fences, || ())?;
-        Ok(HeldInMemory(passed))
+        Ok(HeldInMemory { _tickets: tickets })
     }
 
     async fn raise(&self, fences: &[Fence], within: Duration) -> Result<(), FenceError> {

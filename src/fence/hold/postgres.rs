@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_postgres::{Client, Config, IsolationLevel, NoTls};
 
+use super::turns::{Ticket, Turns};
 use super::{Held, MarkStore, bounded, in_order};
 use crate::fence::{FenceError, postgres};
 use crate::locks::{Fence, ResourceName, Token};
@@ -22,10 +23,11 @@ use crate::locks::{Fence, ResourceName, Token};
 /// loss of the network), the hold is *lost*: the holder is told as soon as its side of the
 /// connection hears of it, and what it had sent elsewhere until then is not protected.
 /// Connect directly or through a pooler in session mode, by a socket or a tunnel: without
-/// TLS.
+/// TLS. Requests of one process queue for a resource before they take a connection.
 #[derive(Debug)]
 pub struct PostgresStore {
     shared: Arc<Shared>,
+    turns: Turns,
 }
 
 #[derive(Debug)]
@@ -48,6 +50,7 @@ struct Connected {
 pub struct HeldInPostgres {
     shared: Arc<Shared>,
     connected: Option<Connected>,
+    tickets: Vec<Ticket>,
 }
 
 impl PostgresStore {
@@ -56,7 +59,8 @@ impl PostgresStore {
     /// least one.)
     pub fn new(config: Config, connections: usize) -> Self {
         let permits = Arc::new(Semaphore::new(connections.clamp(1, Semaphore::MAX_PERMITS)));
-        Self { shared: Arc::new(Shared { config, free: Mutex::default(), permits }) }
+        let shared = Arc::new(Shared { config, free: Mutex::default(), permits });
+        Self { shared, turns: Turns::default() }
     }
 
     async fn connected(&self) -> Result<Connected, FenceError> {
@@ -95,12 +99,16 @@ impl MarkStore for PostgresStore {
     async fn hold(&self, fences: &[Fence], within: Duration) -> Result<HeldInPostgres, FenceError> {
         let fences = in_order(fences)?;
         bounded(within, async {
+            let tickets = self.turns.take(&fences).await;
             let mut connected = self.connected().await?;
-            raise(&mut connected.client, &fences, within).await?;
+            if let Err(refused) = raise(&mut connected.client, &fences, within).await {
+                self.shared.give_back(connected);
+                return Err(refused);
+            }
             connected.client.batch_execute(&begin(within)).await?;
             // From here on a drop, also of this call, rolls back.
             let shared = Arc::clone(&self.shared);
-            let held = HeldInPostgres { shared, connected: Some(connected) };
+            let held = HeldInPostgres { shared, connected: Some(connected), tickets };
             let client = &held.connected.as_ref().expect("it was just put there").client;
             for fence in &fences {
                 postgres::check_in(client, fence).await?;
@@ -113,6 +121,7 @@ impl MarkStore for PostgresStore {
     async fn raise(&self, fences: &[Fence], within: Duration) -> Result<(), FenceError> {
         let fences = in_order(fences)?;
         bounded(within, async {
+            let _tickets = self.turns.take(&fences).await;
             let mut connected = self.connected().await?;
             let raised = raise(&mut connected.client, &fences, within).await;
             self.shared.give_back(connected);
@@ -149,10 +158,12 @@ impl Drop for HeldInPostgres {
     /// connection is closed, and PostgreSQL rolls back.
     fn drop(&mut self) {
         let connected = self.connected.take().expect("it is taken by drop alone");
-        let shared = Arc::clone(&self.shared);
+        let (shared, tickets) = (Arc::clone(&self.shared), std::mem::take(&mut self.tickets));
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         runtime.spawn(async move {
-            match connected.client.batch_execute("ROLLBACK").await {
+            let rolled_back = connected.client.batch_execute("ROLLBACK").await;
+            drop(tickets);
+            match rolled_back {
                 Ok(()) => shared.give_back(connected),
                 Err(error) => tracing::warn!(%error, "a hold ended with its connection"),
             }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{HOST, HeaderValue};
 use http::uri::{Scheme, Uri};
-use http::{Method, Request};
+use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -70,7 +70,12 @@ impl Target {
             let (parts, body) = sender.send_request(request).await.map_err(store)?.into_parts();
             let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
             let bytes = body.map_err(FenceError::Store)?.to_bytes();
-            read_problem(parts.status, &bytes, fences).map_or(Ok(()), Err)
+            match read_problem(parts.status, &bytes, fences) {
+                Some(refused) => Err(refused),
+                None if parts.status == StatusCode::NO_CONTENT => Ok(()),
+                // Many a server answers 200 to what it does not know.
+                None => Err(FenceError::Store("no layer that holds marks answers there".into())),
+            }
         };
         beside(connection, answer).await
     }
