@@ -16,6 +16,7 @@ mod requests;
 mod routes;
 mod service;
 mod table;
+mod validation;
 mod waits;
 mod watches;
 mod watching;

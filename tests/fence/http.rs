@@ -108,7 +108,7 @@ fn holding<S: MarkStore>(store: S, bound: Duration) -> FenceLayer<Holding<S>, fn
 }
 
 /// A file with marks.
-fn sqlite_store() -> (TempDir, SqliteStore) {
+pub fn sqlite_store() -> (TempDir, SqliteStore) {
     let dir = tempfile::tempdir().expect("the temporary folder is writable");
     let path = dir.path().join("marks.db");
     let connection = rusqlite::Connection::open(&path).expect("the folder is ours");

@@ -1,10 +1,10 @@
-//! PostgreSQL keeps a hold for as long as its holder lives, and tells when it could not.
+//! A hold lasts for as long as its holder, and who loses it is told.
 
 use http::StatusCode;
-use ringfence::fence::FenceError;
+use ringfence::fence::{FenceError, postgres, sqlite};
 
-use super::{Database, Slow, calling, holding, raise_briefly, raising};
-use crate::http::served::Server;
+use super::{BRIEFLY, Database, Slow, calling, holding, raising, sqlite_store};
+use crate::http::served::{Handler, Server, said};
 use crate::stories::exclusive;
 use crate::vectors::PATIENCE;
 
@@ -39,10 +39,45 @@ async fn the_servers_own_timeouts_do_not_end_a_hold() {
     let server = Server::start(holding(database.store(), PATIENCE), slow.handler.clone());
     let held = calling(&server, exclusive("job/7", 5));
     slow.says("inside").await;
-    // Several times as long as the server would have given it.
-    let busy = raise_briefly(&server, exclusive("job/7", 6)).await;
+    // Several times as long as the server would have given it; and past the layer, as the
+    // command line does.
+    let mut client = database.client().await;
+    let busy = postgres::raise(&mut client, &exclusive("job/7", 6), BRIEFLY).await;
     assert!(matches!(busy, Err(FenceError::Busy(_))), "{busy:?}");
     slow.go.send_replace(true);
     slow.says("written").await;
     assert_eq!(held.await.expect("it ran").status, StatusCode::OK);
+    postgres::raise(&mut client, &exclusive("job/7", 6), PATIENCE).await.expect("let go");
+}
+
+#[tokio::test]
+async fn a_raise_past_the_layer_waits_for_the_file_that_a_request_holds() {
+    let (dir, store) = sqlite_store();
+    let mut slow = Slow::new();
+    let server = Server::start(holding(store, PATIENCE), slow.handler.clone());
+    let held = calling(&server, exclusive("job/7", 5));
+    slow.says("inside").await;
+    let mut file = rusqlite::Connection::open(dir.path().join("marks.db")).expect("it is there");
+    file.busy_timeout(BRIEFLY).expect("a timeout");
+    let busy = sqlite::raise(&mut file, &exclusive("job/7", 6));
+    assert!(matches!(busy, Err(FenceError::Busy(_))), "{busy:?}");
+    slow.go.send_replace(true);
+    slow.says("written").await;
+    assert_eq!(held.await.expect("it ran").status, StatusCode::OK);
+    file.busy_timeout(PATIENCE).expect("a timeout");
+    sqlite::raise(&mut file, &exclusive("job/7", 6)).expect("let go");
+}
+
+#[tokio::test]
+async fn a_handler_that_panics_lets_go() {
+    let handler = Handler::new(|request| async move {
+        assert!(request.uri().path().is_empty(), "a fault of the handler");
+        said("")
+    });
+    let database = Database::new().await;
+    let server = Server::start(holding(database.store(), PATIENCE), handler);
+    let fails = calling(&server, exclusive("job/7", 5));
+    assert!(fails.await.is_err(), "no answer");
+    let mut client = database.client().await;
+    postgres::raise(&mut client, &exclusive("job/7", 6), PATIENCE).await.expect("let go");
 }
