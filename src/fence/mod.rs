@@ -23,6 +23,9 @@
 //! | SQLite | `sqlite` (feature `sqlite`) | the file: lower `synchronous` settings are refused |
 //! | PostgreSQL | `postgres` (feature `postgres`) | the cluster: `synchronous_commit` is switched on |
 //! | Redis, Valkey | `redis` (feature `redis`) | the server's `appendonly` and replication settings, no more |
+//! | a service behind HTTP | `http` (feature `http`) | the store behind it, which the handler checks in, or which `hold` holds meanwhile |
+//! | a service behind gRPC | `grpc` (feature `grpc`) | as over HTTP |
+//! | one that can keep nothing | `validation` (feature `client`) | no mark: it asks the authority, which narrows the window and is no fence |
 //!
 //! What this does not do: it protects only what passes the check. It does not
 //! make several writes atomic, does not deduplicate the retries of one holder
@@ -59,6 +62,6 @@ pub use target::{FenceTarget, Raising, target};
 pub use crate::locks::Fence;
 
 /// The examples of the user's page compile and run.
-#[cfg(all(doctest, feature = "sqlite", feature = "postgres", feature = "redis"))]
+#[cfg(all(doctest, feature = "sqlite", feature = "postgres", feature = "redis", feature = "grpc"))]
 #[doc = include_str!("../../docs/fences.md")]
 struct UsersPage;

@@ -1,6 +1,7 @@
 //! A hold lasts for as long as its holder, and who loses it is told.
 
 use http::StatusCode;
+use ringfence::fence::hold::MemoryStore;
 use ringfence::fence::{FenceError, postgres, sqlite};
 
 use super::{BRIEFLY, Database, Slow, calling, holding, raising, sqlite_store};
@@ -80,4 +81,31 @@ async fn a_handler_that_panics_lets_go() {
     assert!(fails.await.is_err(), "no answer");
     let mut client = database.client().await;
     postgres::raise(&mut client, &exclusive("job/7", 6), PATIENCE).await.expect("let go");
+}
+
+#[tokio::test]
+async fn a_write_that_a_cut_off_handler_has_sent_elsewhere_is_not_called_back() {
+    let (notes, mut said_by) = tokio::sync::mpsc::unbounded_channel();
+    let (go, going) = tokio::sync::watch::channel(false);
+    let noted = notes.clone();
+    let handler = Handler::new(move |_| {
+        let (noted, mut going) = (noted.clone(), going.clone());
+        // Another system has it.
+        let elsewhere = tokio::spawn(async move {
+            going.wait_for(|go| *go).await.expect("the test tells");
+            noted.send("landed").expect("the test listens");
+        });
+        async move {
+            elsewhere.await.expect("it ran");
+            said("written")
+        }
+    });
+    let server = Server::start(holding(MemoryStore::new(), BRIEFLY), handler);
+    let cut = calling(&server, exclusive("job/7", 5)).await.expect("it ran");
+    assert_eq!(cut.problem(), "cut-off");
+    raising(&server, exclusive("job/7", 6), notes).await.expect("it ran").expect("raised");
+    go.send_replace(true);
+    // In this order: the one thing that a hold cannot do.
+    assert_eq!(said_by.recv().await, Some("raised"));
+    assert_eq!(said_by.recv().await, Some("landed"));
 }
