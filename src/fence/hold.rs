@@ -27,6 +27,7 @@ mod sqlite;
 mod turns;
 
 use std::future::Future;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -69,7 +70,7 @@ pub trait MarkStore: Send + Sync + 'static {
         within: Duration,
     ) -> impl Future<Output = Result<(), FenceError>> + Send;
 
-    /// The mark of a resource, or of one of its slots. Does not wait for who holds it.
+    /// The mark of a resource, or of one of its slots. Does not wait for who holds that.
     ///
     /// # Errors
     /// What the store says, and [`FenceError::Busy`] after `within`.
@@ -86,6 +87,28 @@ pub trait Held: Send + 'static {
     /// Ready when the store has let go by itself, as when its server is gone: then stop
     /// at once. Pending for ever in a store that cannot.
     fn poll_lost(&mut self, cx: &mut Context<'_>) -> Poll<()>;
+}
+
+/// A store that others use too, as to adopt marks.
+impl<S: MarkStore> MarkStore for Arc<S> {
+    type Held = S::Held;
+
+    async fn hold(&self, fences: &[Fence], within: Duration) -> Result<S::Held, FenceError> {
+        S::hold(self, fences, within).await
+    }
+
+    async fn raise(&self, fences: &[Fence], within: Duration) -> Result<(), FenceError> {
+        S::raise(self, fences, within).await
+    }
+
+    async fn mark(
+        &self,
+        resource: &ResourceName,
+        slot: Option<u32>,
+        within: Duration,
+    ) -> Result<Option<Token>, FenceError> {
+        S::mark(self, resource, slot, within).await
+    }
 }
 
 /// The fences in the byte order of their resources, in which marks are locked.

@@ -34,8 +34,12 @@ pub struct PostgresStore {
 struct Shared {
     config: Config,
     free: Mutex<Vec<Connected>>,
-    permits: Arc<Semaphore>,
+    holds: Arc<Semaphore>,
+    asides: Arc<Semaphore>,
 }
+
+/// How many connections there are beside those of holds.
+const ASIDES: usize = 2;
 
 #[derive(Debug)]
 struct Connected {
@@ -55,17 +59,18 @@ pub struct HeldInPostgres {
 
 impl PostgresStore {
     /// Marks in a database in which they are installed ([`postgres::install`]), over at most
-    /// so many connections: as many requests are served at a time, and others wait. (At
-    /// least one.)
+    /// so many connections: as many requests are served at a time, at least one, and others
+    /// wait. Raises and reads of marks wait for none of them: they have two more.
     pub fn new(config: Config, connections: usize) -> Self {
-        let permits = Arc::new(Semaphore::new(connections.clamp(1, Semaphore::MAX_PERMITS)));
-        let shared = Arc::new(Shared { config, free: Mutex::default(), permits });
+        let holds = Arc::new(Semaphore::new(connections.clamp(1, Semaphore::MAX_PERMITS)));
+        let asides = Arc::new(Semaphore::new(ASIDES));
+        let shared = Arc::new(Shared { config, free: Mutex::default(), holds, asides });
         Self { shared, turns: Turns::default() }
     }
 
-    async fn connected(&self) -> Result<Connected, FenceError> {
+    async fn connected(&self, permits: &Arc<Semaphore>) -> Result<Connected, FenceError> {
         let shared = &self.shared;
-        let permit = Arc::clone(&shared.permits).acquire_owned().await;
+        let permit = Arc::clone(permits).acquire_owned().await;
         let permit = permit.expect("nobody closes the permits");
         let free = shared.free().pop();
         if let Some(free) = free.filter(|free| !free.client.is_closed()) {
@@ -100,7 +105,7 @@ impl MarkStore for PostgresStore {
         let fences = in_order(fences)?;
         bounded(within, async {
             let tickets = self.turns.take(&fences).await;
-            let mut connected = self.connected().await?;
+            let mut connected = self.connected(&self.shared.holds).await?;
             if let Err(refused) = raise(&mut connected.client, &fences, within).await {
                 self.shared.give_back(connected);
                 return Err(refused);
@@ -122,7 +127,7 @@ impl MarkStore for PostgresStore {
         let fences = in_order(fences)?;
         bounded(within, async {
             let _tickets = self.turns.take(&fences).await;
-            let mut connected = self.connected().await?;
+            let mut connected = self.connected(&self.shared.asides).await?;
             let raised = raise(&mut connected.client, &fences, within).await;
             self.shared.give_back(connected);
             raised
@@ -137,7 +142,7 @@ impl MarkStore for PostgresStore {
         within: Duration,
     ) -> Result<Option<Token>, FenceError> {
         bounded(within, async {
-            let connected = self.connected().await?;
+            let connected = self.connected(&self.shared.asides).await?;
             let mark = postgres::mark(&connected.client, resource, slot).await;
             self.shared.give_back(connected);
             mark

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -53,11 +54,11 @@ pub struct Parsing;
 /// Checks, and holds the mark while the request is served.
 #[derive(Debug)]
 pub struct Holding<S> {
-    pub(super) store: S,
+    store: Arc<S>,
     /// How long a request waits for its mark.
-    pub(super) wait: Duration,
+    wait: Duration,
     /// How long it may be served.
-    pub(super) bound: Duration,
+    bound: Duration,
 }
 
 /// Asks the authority: no fence.
@@ -92,10 +93,14 @@ impl<A: AskAuthority> Gate for Asking<A> {
 }
 
 impl<S> Holding<S> {
-    pub(super) const WAIT: Duration = Duration::from_secs(10);
+    const WAIT: Duration = Duration::from_secs(10);
 
     pub(super) fn new(store: S, bound: Duration) -> Self {
-        Self { store, wait: Self::WAIT, bound }
+        Self { store: Arc::new(store), wait: Self::WAIT, bound }
+    }
+
+    pub(super) fn waiting(&self, wait: Duration) -> Self {
+        Self { store: Arc::clone(&self.store), wait, bound: self.bound }
     }
 }
 

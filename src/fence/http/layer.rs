@@ -28,14 +28,16 @@ use crate::fence::validation::{AskAuthority, Validator};
 /// A fence is no credential: it says who is late, not who may. Whoever reaches the layer
 /// can raise any mark to any token, so put authentication around it.
 pub struct FenceLayer<G, F, P = Plain> {
-    shared: Arc<(G, F)>,
+    gate: Arc<G>,
+    scope: Arc<F>,
     protocol: PhantomData<P>,
 }
 
 /// A service behind a [`FenceLayer`].
 pub struct Fenced<S, G, F, P = Plain> {
     inner: S,
-    shared: Arc<(G, F)>,
+    gate: Arc<G>,
+    scope: Arc<F>,
     protocol: PhantomData<P>,
 }
 
@@ -72,8 +74,7 @@ where
     /// How long a request or a raise waits for its marks: 10 s if nothing is said.
     #[must_use]
     pub fn wait(self, wait: Duration) -> Self {
-        let (gate, scope) = Arc::into_inner(self.shared).expect("a layer in the making is alone");
-        Self::new(Holding { wait, ..gate }, scope)
+        Self { gate: Arc::new(self.gate.waiting(wait)), ..self }
     }
 }
 
@@ -91,25 +92,27 @@ where
 
 impl<G, F, P> FenceLayer<G, F, P> {
     fn new(gate: G, scope: F) -> Self {
-        Self { shared: Arc::new((gate, scope)), protocol: PhantomData }
+        Self { gate: Arc::new(gate), scope: Arc::new(scope), protocol: PhantomData }
     }
 
     /// The same, answering in another protocol.
+    #[cfg(feature = "grpc")]
     pub(in crate::fence) fn speaking<Q>(self) -> FenceLayer<G, F, Q> {
-        FenceLayer { shared: self.shared, protocol: PhantomData }
+        FenceLayer { gate: self.gate, scope: self.scope, protocol: PhantomData }
     }
 }
 
 impl<G, F, P> Clone for FenceLayer<G, F, P> {
     fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared), protocol: PhantomData }
+        let (gate, scope) = (Arc::clone(&self.gate), Arc::clone(&self.scope));
+        Self { gate, scope, protocol: PhantomData }
     }
 }
 
 impl<S: Clone, G, F, P> Clone for Fenced<S, G, F, P> {
     fn clone(&self) -> Self {
-        let (inner, shared) = (self.inner.clone(), Arc::clone(&self.shared));
-        Self { inner, shared, protocol: PhantomData }
+        let (gate, scope) = (Arc::clone(&self.gate), Arc::clone(&self.scope));
+        Self { inner: self.inner.clone(), gate, scope, protocol: PhantomData }
     }
 }
 
@@ -117,7 +120,8 @@ impl<S, G, F, P> Layer<S> for FenceLayer<G, F, P> {
     type Service = Fenced<S, G, F, P>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Fenced { inner, shared: Arc::clone(&self.shared), protocol: PhantomData }
+        let (gate, scope) = (Arc::clone(&self.gate), Arc::clone(&self.scope));
+        Fenced { inner, gate, scope, protocol: PhantomData }
     }
 }
 
@@ -144,15 +148,14 @@ where
         // The one that was polled to be ready serves; its copy may not be.
         let copy = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, copy);
-        let shared = Arc::clone(&self.shared);
+        let (gate, scope) = (Arc::clone(&self.gate), Arc::clone(&self.scope));
         Box::pin(async move {
-            let (gate, scope) = &*shared;
             let (mut parts, body) = request.into_parts();
             if let Some((errand, marks)) = P::errand(&parts).zip(gate.marks()) {
                 let answer = run::<P>(errand, &parts, marks).await;
                 return Ok(answer.unwrap_or_else(|refusal| refuse::<P>(&refusal)).map(own));
             }
-            match admitted(gate, scope, &mut parts).await {
+            match admitted(&*gate, &*scope, &mut parts).await {
                 Err(refusal) => Ok(refuse::<P>(&refusal).map(own)),
                 Ok(hold) => {
                     serve::<S, B, R, P>(inner, Request::from_parts(parts, body), hold).await

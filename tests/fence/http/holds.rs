@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::{HeaderMap, Method, Response, StatusCode};
-use ringfence::fence::hold::{MarkStore, MemoryStore};
+use ringfence::fence::hold::{MarkStore, MemoryStore, PostgresStore};
 use ringfence::fence::http::{FenceLayer, Fences, Scope, Target, WELL_KNOWN, headers};
 use ringfence::fence::{FenceError, FenceTarget, postgres};
 use ringfence::locks::Token;
@@ -130,6 +130,30 @@ async fn requests_for_other_resources_do_not_wait_and_those_for_one_pass_one_by_
     assert!(slow.said.try_recv().is_err(), "a second holder of job/7 waits");
     slow.go.send_replace(true);
     for ran in [first, other, second] {
+        assert_eq!(ran.await.expect("it ran").status, StatusCode::OK);
+    }
+}
+
+#[tokio::test]
+async fn raises_and_reads_of_marks_do_not_wait_for_a_connection_of_the_requests() {
+    let (database, mut slow) = (Database::new().await, Slow::new());
+    let config = database.server.url(&database.name).parse().expect("a URL");
+    let store = std::sync::Arc::new(PostgresStore::new(config, 1));
+    let layer = holding(std::sync::Arc::clone(&store), PATIENCE);
+    let server = Server::start(layer, slow.handler.clone());
+    let held = calling(&server, exclusive("job/7", 5));
+    slow.says("inside").await;
+    let address = server.address;
+    let queued = tokio::spawn(async move {
+        Caller::to(address).await.write("/job/8", &[exclusive("job/8", 1)]).await
+    });
+    let target = Target::new(&server.url()).expect("a URL");
+    target.raise(&[exclusive("job/9", 2)], PATIENCE).await.expect("raised");
+    let mark = store.mark(&name("job/7"), None, PATIENCE).await.expect("read");
+    assert_eq!(mark.map(Token::get), Some(5), "it is durable before its write is");
+    assert!(slow.said.try_recv().is_err(), "the only connection is taken");
+    slow.go.send_replace(true);
+    for ran in [held, queued] {
         assert_eq!(ran.await.expect("it ran").status, StatusCode::OK);
     }
 }
