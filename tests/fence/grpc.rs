@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::request::Parts;
 use ringfence::fence::grpc::{self, Fencing, Target};
-use ringfence::fence::hold::{MarkStore, MemoryStore};
+use ringfence::fence::hold::{MarkStore, MemoryStore, SqliteStore};
 use ringfence::fence::http::{FenceLayer, Fences, Gate, Scope};
 use ringfence::fence::{Fence, FenceError, FenceTarget, MemoryMarks};
 use ringfence::locks::ClusterId;
@@ -210,6 +210,8 @@ async fn a_busy_mark_is_unavailable_and_an_unfit_store_internal() {
     assert!(matches!(grpc::read_status(&busy), Some(FenceError::Busy(_))));
     file.execute_batch("ROLLBACK").expect("it is ours");
     file.execute_batch("UPDATE ringfence_schema SET version = 2").expect("it is ours");
+    let patient = SqliteStore::open(dir.path().join("marks.db")).expect("it is there");
+    let served = Served::behind(holding(patient, PATIENCE)).await;
     served.refuses(seven(), Code::Internal, "STORE_UNFIT").await;
 }
 

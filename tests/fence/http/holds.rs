@@ -1,5 +1,7 @@
 //! A raise waits for a request that is past its check, and a request for a raise.
 
+use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use http::{HeaderMap, Method, Response, StatusCode};
@@ -7,7 +9,7 @@ use ringfence::fence::hold::{MarkStore, MemoryStore, PostgresStore};
 use ringfence::fence::http::{FenceLayer, Fences, Scope, Target, WELL_KNOWN, headers};
 use ringfence::fence::{FenceError, FenceTarget, postgres};
 use ringfence::locks::Token;
-use tokio::sync::mpsc::unbounded_channel;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::served::{Caller, Handler, Server, said};
 use super::{
@@ -53,6 +55,44 @@ async fn a_slow_handler_is_dropped_at_the_bound_and_only_then_is_its_mark_let_go
     in_every_store(claim, BRIEFLY).await;
 }
 
+/// Asks, when it is dropped, whether a raise would wait.
+struct Asks(Arc<MemoryStore>, UnboundedSender<bool>);
+
+impl Drop for Asks {
+    fn drop(&mut self) {
+        let later = [exclusive("job/7", 6)];
+        let raise = std::pin::pin!(self.0.raise(&later, PATIENCE));
+        let waits = raise.poll(&mut Context::from_waker(Waker::noop())).is_pending();
+        self.1.send(waits).expect("the test listens");
+    }
+}
+
+#[tokio::test]
+async fn the_mark_is_still_held_while_a_handler_is_dropped() {
+    for bound in [BRIEFLY, PATIENCE] {
+        let store = Arc::new(MemoryStore::new());
+        let (inside, mut entered) = unbounded_channel();
+        let (send, mut waits) = unbounded_channel();
+        let asked = Arc::clone(&store);
+        let handler = Handler::new(move |_| {
+            let (inside, asks) = (inside.clone(), Asks(Arc::clone(&asked), send.clone()));
+            async move {
+                inside.send(()).expect("the test listens");
+                std::future::pending::<()>().await;
+                drop(asks);
+                said("")
+            }
+        });
+        let server = Server::start(holding(store, bound), handler);
+        let gone = calling(&server, exclusive("job/7", 5));
+        entered.recv().await.expect("it is called");
+        if bound == PATIENCE {
+            gone.abort();
+        }
+        assert_eq!(waits.recv().await, Some(true), "bound {bound:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_client_that_goes_away_takes_its_handler_and_its_hold_along() {
     let claim = async |server: Server, mut slow: Slow| {
@@ -70,20 +110,18 @@ async fn a_client_that_goes_away_takes_its_handler_and_its_hold_along() {
 #[tokio::test]
 async fn a_mark_is_held_until_the_last_byte_of_the_answer() {
     let (send, pieces) = unbounded_channel();
+    let (inside, mut entered) = unbounded_channel();
     let pieces = std::sync::Mutex::new(Some(pieces));
     let handler = Handler::new(move |_| {
         let pieces = pieces.lock().expect("no panics").take().expect("it is called once");
+        inside.send(()).expect("the test listens");
         std::future::ready(Response::new(piecemeal(pieces)))
     });
     let server = Server::start(holding(MemoryStore::new(), PATIENCE), handler);
     send.send("first").expect("the handler listens");
     let old = calling(&server, exclusive("job/7", 5));
+    entered.recv().await.expect("it is called, and its handler is done at once");
     let target = Target::new(&server.url()).expect("a URL");
-    // Until the request is inside, a raise of its own token passes.
-    let deadline = tokio::time::timeout(PATIENCE, async {
-        while target.raise(&[exclusive("job/7", 5)], BRIEFLY).await.is_ok() {}
-    });
-    deadline.await.expect("the answer is being sent");
     let busy = raise_briefly(&server, exclusive("job/7", 6)).await;
     assert!(matches!(busy, Err(FenceError::Busy(_))), "{busy:?}");
     send.send(" and last").expect("the answer is being sent");
@@ -138,8 +176,8 @@ async fn requests_for_other_resources_do_not_wait_and_those_for_one_pass_one_by_
 async fn raises_and_reads_of_marks_do_not_wait_for_a_connection_of_the_requests() {
     let (database, mut slow) = (Database::new().await, Slow::new());
     let config = database.server.url(&database.name).parse().expect("a URL");
-    let store = std::sync::Arc::new(PostgresStore::new(config, 1));
-    let layer = holding(std::sync::Arc::clone(&store), PATIENCE);
+    let store = Arc::new(PostgresStore::new(config, 1));
+    let layer = holding(Arc::clone(&store), PATIENCE);
     let server = Server::start(layer, slow.handler.clone());
     let held = calling(&server, exclusive("job/7", 5));
     slow.says("inside").await;
@@ -158,37 +196,34 @@ async fn raises_and_reads_of_marks_do_not_wait_for_a_connection_of_the_requests(
     }
 }
 
+/// Lets the second check of token 6 wait, before it looks at the row, for who holds the
+/// advisory lock 1.
+const BETWEEN: &str = "
+    CREATE SEQUENCE public.checks;
+    CREATE FUNCTION public.between() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        IF NEW.mark = 6 AND nextval('public.checks') = 2 THEN
+            PERFORM pg_advisory_xact_lock(1);
+        END IF;
+        RETURN NEW;
+    END $$;
+    CREATE TRIGGER between BEFORE INSERT ON ringfence.marks
+        FOR EACH ROW EXECUTE FUNCTION public.between();
+    SELECT pg_advisory_lock(1)";
+
 #[tokio::test]
 async fn an_owner_who_comes_between_the_raise_and_the_hold_is_noticed() {
     let database = Database::new().await;
-    let (mut one, mut two) = (database.client().await, database.client().await);
-    let observer = database.client().await;
-    let first = postgres::begin(&mut one, &exclusive("job/7", 5), PATIENCE).await.expect("free");
-    let store = std::sync::Arc::new(database.store());
-    let holder = std::sync::Arc::clone(&store);
-    // Its raise is next in the row's queue; then the later owner; then its own hold.
+    let mut later = database.client().await;
+    later.batch_execute(BETWEEN).await.expect("it is ours");
+    let store = database.store();
     let hold =
-        tokio::spawn(
-            async move { holder.hold(&[exclusive("job/7", 6)], PATIENCE).await.map(drop) },
-        );
+        tokio::spawn(async move { store.hold(&[exclusive("job/7", 6)], PATIENCE).await.map(drop) });
     until_blocked(&database, 1).await;
-    let (passed, later) = tokio::sync::oneshot::channel();
-    let (commit, told) = tokio::sync::oneshot::channel::<()>();
-    let between = tokio::spawn(async move {
-        let raise = postgres::begin(&mut two, &exclusive("job/7", 7), PATIENCE).await;
-        let raise = raise.expect("it comes after 6");
-        passed.send(()).expect("the test waits");
-        told.await.expect("the test tells");
-        raise.commit().await.expect("raised");
-    });
-    until_blocked(&database, 2).await;
-    first.commit().await.expect("past its check");
-    later.await.expect("it passes");
-    let mark = postgres::mark(&observer, &name("job/7"), None).await.expect("installed");
+    let mark = postgres::mark(&later, &name("job/7"), None).await.expect("installed");
     assert_eq!(mark.map(Token::get), Some(6), "the raise of the hold is committed");
-    until_blocked(&database, 1).await;
-    commit.send(()).expect("it waits");
-    between.await.expect("it ran");
+    postgres::raise(&mut later, &exclusive("job/7", 7), PATIENCE).await.expect("not locked yet");
+    later.batch_execute("SELECT pg_advisory_unlock(1)").await.expect("it is ours");
     let answer = hold.await.expect("it ran");
     let Err(FenceError::Stale { mark, .. }) = answer else { panic!("{answer:?}") };
     assert_eq!(mark.get(), 7);

@@ -295,7 +295,8 @@ async fn a_mark_that_stays_held_is_busy_and_the_handler_is_not_called() {
     other.execute_batch("BEGIN IMMEDIATE").expect("it is free");
     counting.refuses("/job/7", headers(&exclusive("job/7", 5)), 503, "busy").await;
     other.execute_batch("ROLLBACK").expect("it is ours");
-    counting.accepts("/job/7", headers(&exclusive("job/7", 5))).await;
+    let patient = SqliteStore::open(dir.path().join("marks.db")).expect("it is there");
+    Counting::over(patient).accepts("/job/7", headers(&exclusive("job/7", 5))).await;
 }
 
 /// What the authority says of every grant, if it says anything.
