@@ -47,7 +47,7 @@ where
 {
     /// Reads the fences and puts them among the request's extensions ([`Fences`]). They are
     /// **not checked**: the handler does so in the transaction that writes, with one of the
-    /// adapters, and answers a refusal with [`super::problem`].
+    /// adapters, and answers a refusal with [`super::problem()`].
     pub fn parsing(scope: F) -> Self {
         Self::new(Parsing, scope)
     }
