@@ -67,6 +67,14 @@ pub async fn install(client: &Client) -> Result<(), FenceError> {
 /// [`FenceError::SchemaNewer`], [`FenceError::Conflict`], [`FenceError::Busy`]
 /// when a timeout of the transaction ended the wait, and what PostgreSQL says.
 pub async fn check(transaction: &Transaction<'_>, fence: &Fence) -> Result<(), FenceError> {
+    check_in(transaction, fence).await
+}
+
+/// The same in a transaction that was begun by hand.
+pub(super) async fn check_in(
+    transaction: &(impl GenericClient + Sync),
+    fence: &Fence,
+) -> Result<(), FenceError> {
     let call = "SELECT ringfence.check_fence($1::uuid, $2, $3, $4, $5, $6)";
     let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 6] = [
         (&fence.cluster.to_string(), Type::TEXT),

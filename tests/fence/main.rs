@@ -1,5 +1,9 @@
 //! The destination's side, on the real stores. [I8]
 
+#[cfg(all(feature = "grpc", feature = "sqlite", feature = "postgres"))]
+mod grpc;
+#[cfg(all(feature = "http", feature = "sqlite", feature = "postgres"))]
+mod http;
 #[cfg(feature = "mysql")]
 #[path = "../support/mariadb.rs"]
 mod mariadb_server;

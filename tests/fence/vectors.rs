@@ -2,6 +2,8 @@
 //! a [`Destination`] here and passes all of them on its real store.
 
 mod format;
+#[cfg(all(feature = "http", feature = "sqlite", feature = "postgres"))]
+mod http;
 mod memory;
 #[cfg(feature = "mysql")]
 mod mysql;
