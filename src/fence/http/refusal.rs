@@ -207,6 +207,13 @@ fn told_of(error: &FenceError) -> Told {
             S::CONFLICT,
             C::FailedPrecondition,
         ),
+        // The handler's fault, not the caller's.
+        FenceError::Unchecked { .. } => told(
+            "unguarded-write",
+            "The service wrote without a check",
+            S::INTERNAL_SERVER_ERROR,
+            C::Internal,
+        ),
         FenceError::NoTransaction
         | FenceError::NotDurable { .. }
         | FenceError::SchemaMissing
