@@ -103,13 +103,17 @@ BEGIN
     DECLARE v_cluster BINARY(16);
     DECLARE v_mark BIGINT;
     DECLARE v_said VARCHAR(128);
-    -- Makes the row, or locks it exclusively. INSERT IGNORE would lock it for sharing,
-    -- and so would deadlock with its like.
-    INSERT INTO ringfence_marks (resource, slot, cluster, mark)
-        VALUES (p_resource, p_slot, p_cluster, 0)
-        ON DUPLICATE KEY UPDATE mark = ringfence_marks.mark;
     SELECT cluster, mark INTO v_cluster, v_mark FROM ringfence_marks
         WHERE resource = p_resource AND slot = p_slot FOR UPDATE;
+    IF v_mark IS NULL THEN
+        -- Makes the row, or locks it exclusively. INSERT IGNORE would lock it for sharing,
+        -- and so would deadlock with its like.
+        INSERT INTO ringfence_marks (resource, slot, cluster, mark)
+            VALUES (p_resource, p_slot, p_cluster, 0)
+            ON DUPLICATE KEY UPDATE mark = ringfence_marks.mark;
+        SELECT cluster, mark INTO v_cluster, v_mark FROM ringfence_marks
+            WHERE resource = p_resource AND slot = p_slot FOR UPDATE;
+    END IF;
     IF v_mark > 0 AND v_cluster <> p_cluster THEN
         SET v_said = CONCAT('ringfence: another authority: known=', LOWER(HEX(v_cluster)),
             ' offered=', LOWER(HEX(p_cluster)));

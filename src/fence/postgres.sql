@@ -61,11 +61,12 @@ END $$;
 -- mark that a concurrent raise is just leaving behind, at any isolation level.
 CREATE OR REPLACE FUNCTION ringfence.raise_mark(
     p_cluster uuid, p_resource text, p_slot bigint, p_token bigint, p_to bigint
-) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_known record;
-    v_slot text := CASE WHEN p_slot < 0 THEN 'none' ELSE p_slot::text END;
+    v_slot text;
 BEGIN
+    -- Under the search_path of check_fence: setting it once more would cost as much as this.
     INSERT INTO ringfence.marks AS m (resource, slot, cluster, mark)
     VALUES (p_resource, p_slot, p_cluster, p_to)
     ON CONFLICT (resource, slot) DO UPDATE
@@ -84,6 +85,7 @@ BEGIN
                 v_known.cluster, p_cluster, p_resource),
             HINT = 'An administrator can call ringfence.adopt(from, to).';
     END IF;
+    v_slot := CASE WHEN p_slot < 0 THEN 'none' ELSE p_slot::text END;
     RAISE EXCEPTION 'ringfence: stale fence: token % is below the mark % of %',
             p_token, v_known.mark, p_resource
         USING ERRCODE = 'RF001', DETAIL = format('token=%s mark=%s slot=%s resource=%s',
