@@ -33,6 +33,10 @@
 //! to the same verdicts as [`decide`], and answers with [`FenceError`].
 
 pub mod error;
+#[cfg(feature = "file")]
+pub mod file;
+#[cfg(any(feature = "file", feature = "object-store"))]
+mod kept;
 pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;

@@ -1,5 +1,7 @@
 //! The destination's side, on the real stores. [I8]
 
+#[cfg(feature = "file")]
+mod file;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "postgres")]
@@ -13,6 +15,8 @@ mod redis_server;
 mod rule;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+#[cfg(any(feature = "file", feature = "rocksdb"))]
+mod steps;
 #[cfg_attr(
     not(all(feature = "sqlite", feature = "postgres")),
     allow(dead_code, reason = "each rung uses what its stores need")

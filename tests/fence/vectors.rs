@@ -1,6 +1,8 @@
 //! The vectors of docs/fence-spec.md, section 9, put to a destination. Each adapter has
 //! a [`Destination`] here and passes all of them on its real store.
 
+#[cfg(feature = "file")]
+mod file;
 mod format;
 mod memory;
 #[cfg(feature = "postgres")]
