@@ -42,6 +42,8 @@ pub mod memory;
 pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "rocksdb")]
+pub mod rocksdb;
 pub mod rule;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;

@@ -12,6 +12,8 @@ mod redis;
 #[cfg(feature = "redis")]
 #[path = "../support/redis.rs"]
 mod redis_server;
+#[cfg(feature = "rocksdb")]
+mod rocksdb;
 mod rule;
 #[cfg(feature = "sqlite")]
 mod sqlite;

@@ -9,6 +9,8 @@ mod memory;
 mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "rocksdb")]
+mod rocksdb;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
