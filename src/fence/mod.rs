@@ -38,6 +38,8 @@ pub mod file;
 #[cfg(any(feature = "file", feature = "object-store"))]
 mod kept;
 pub mod memory;
+#[cfg(feature = "object-store")]
+pub mod object;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "redis")]

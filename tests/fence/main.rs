@@ -2,6 +2,8 @@
 
 #[cfg(feature = "file")]
 mod file;
+#[cfg(feature = "object-store")]
+mod object;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "postgres")]

@@ -5,6 +5,8 @@
 mod file;
 mod format;
 mod memory;
+#[cfg(feature = "object-store")]
+mod object;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "redis")]
