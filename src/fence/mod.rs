@@ -23,6 +23,9 @@
 //! | SQLite | `sqlite` (feature `sqlite`) | the file: lower `synchronous` settings are refused |
 //! | PostgreSQL | `postgres` (feature `postgres`) | the cluster: `synchronous_commit` is switched on |
 //! | Redis, Valkey | `redis` (feature `redis`) | the server's `appendonly` and replication settings, no more |
+//! | RocksDB | `rocksdb` (feature `rocksdb`) | the database: every guarded write is synced |
+//! | files and directories | `file` (feature `file`) | the local file system: all is synced in its order |
+//! | object stores | `object` (feature `object-store`) | the object: stores that keep no condition are refused |
 //!
 //! What this does not do: it protects only what passes the check. It does not
 //! make several writes atomic, does not deduplicate the retries of one holder
@@ -59,6 +62,14 @@ pub use target::{FenceTarget, Raising, target};
 pub use crate::locks::Fence;
 
 /// The examples of the user's page compile and run.
-#[cfg(all(doctest, feature = "sqlite", feature = "postgres", feature = "redis"))]
+#[cfg(all(
+    doctest,
+    feature = "sqlite",
+    feature = "postgres",
+    feature = "redis",
+    feature = "rocksdb",
+    feature = "file",
+    feature = "object-store"
+))]
 #[doc = include_str!("../../docs/fences.md")]
 struct UsersPage;
