@@ -48,9 +48,9 @@ fn files_tell_every_story() {
 #[test]
 fn a_raise_waits_for_a_write_past_its_check_and_refuses_the_next() {
     let (directory, marks) = destination();
-    let (past, is_past) = mpsc::channel();
-    let (go, may_go) = mpsc::channel::<()>();
     std::thread::scope(|scope| {
+        let (past, is_past) = mpsc::channel();
+        let (go, may_go) = mpsc::channel::<()>();
         let marks = &marks;
         let old = scope.spawn(move || {
             marks.replace_with("job", &[exclusive("job/7", 1)], |file| {
@@ -207,6 +207,29 @@ fn every_name_is_given_to_what_is_on_disk() {
         format!("unlink {folder}/commit"),
     ];
     assert_eq!(steps.lines().collect::<Vec<_>>(), expected);
+}
+
+/// As between two file systems, or without the right to write there.
+#[test]
+fn a_name_that_cannot_be_given_takes_the_whole_step_back() {
+    if let Some((_, directory)) = role() {
+        let marks = Marks::new(directory);
+        // The rename, in the order of the test above.
+        let _ = fs::remove_file("fail-at/8");
+        let refused = write(&marks, 6).expect_err("it fails");
+        println!("\n> {refused}");
+        return;
+    }
+    let (directory, marks) = destination();
+    write(&marks, 5).expect("the first owner");
+    let test = "file::a_name_that_cannot_be_given_takes_the_whole_step_back";
+    let shim = Shim::new();
+    let mut writer = Another::start(test, "writer", directory.path(), Some(&shim));
+    let said = writer.said().expect("it is refused");
+    assert!(said.starts_with("the store failed: No space left"), "{said}");
+    writer.kill();
+    marks.install().expect("nothing is left to finish");
+    assert_eq!((job(&directory).as_deref(), job_mark(&marks)), (Some("by 5"), Some(5)));
 }
 
 #[test]

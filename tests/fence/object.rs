@@ -33,6 +33,8 @@ pub enum Trouble {
     SentAgain,
     /// Another has written before this arrives: so do this and all later ones find it.
     Overtaken,
+    /// No condition is looked at.
+    Careless,
 }
 
 /// A store with trouble on the way to it.
@@ -80,6 +82,9 @@ impl Faulty {
         if self.trouble == Trouble::Overtaken && matches!(opts.mode, PutMode::Update(_)) {
             let there = self.store.get(location).await?.bytes().await?;
             self.store.put(location, there.into()).await?;
+        }
+        if self.trouble == Trouble::Careless {
+            return self.store.put(location, payload).await;
         }
         let answer = self.store.put_opts(location, payload.clone(), opts.clone()).await;
         if self.troubled(Trouble::SentAgain) {
@@ -280,92 +285,14 @@ async fn a_raise_that_the_store_does_not_answer_is_busy() {
     assert!(matches!(late, Err(FenceError::Busy(_))), "{late:?}");
 }
 
-/// Takes every condition for kept.
-#[derive(Debug)]
-struct Careless(InMemory);
-
-impl fmt::Display for Careless {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Careless")
-    }
-}
-
-impl ObjectStore for Careless {
-    fn put_opts<'s, 'l, 'a>(
-        &'s self,
-        location: &'l Path,
-        payload: PutPayload,
-        _: PutOptions,
-    ) -> Answer<'a, PutResult>
-    where
-        's: 'a,
-        'l: 'a,
-    {
-        self.0.put_opts(location, payload, PutOptions::default())
-    }
-
-    fn get_opts<'s, 'l, 'a>(
-        &'s self,
-        location: &'l Path,
-        options: GetOptions,
-    ) -> Answer<'a, GetResult>
-    where
-        's: 'a,
-        'l: 'a,
-    {
-        self.0.get_opts(location, options)
-    }
-
-    fn put_multipart_opts<'s, 'l, 'a>(
-        &'s self,
-        location: &'l Path,
-        opts: PutMultipartOptions,
-    ) -> Answer<'a, Box<dyn MultipartUpload>>
-    where
-        's: 'a,
-        'l: 'a,
-    {
-        self.0.put_multipart_opts(location, opts)
-    }
-
-    fn delete_stream(&self, locations: Answers<Path>) -> Answers<Path> {
-        self.0.delete_stream(locations)
-    }
-
-    fn list(&self, prefix: Option<&Path>) -> Answers<ObjectMeta> {
-        self.0.list(prefix)
-    }
-
-    fn list_with_delimiter<'s, 'l, 'a>(&'s self, prefix: Option<&'l Path>) -> Answer<'a, ListResult>
-    where
-        's: 'a,
-        'l: 'a,
-    {
-        self.0.list_with_delimiter(prefix)
-    }
-
-    fn copy_opts<'s, 'f, 't, 'a>(
-        &'s self,
-        from: &'f Path,
-        to: &'t Path,
-        options: CopyOptions,
-    ) -> Answer<'a, ()>
-    where
-        's: 'a,
-        'f: 'a,
-        't: 'a,
-    {
-        self.0.copy_opts(from, to, options)
-    }
-}
-
 #[tokio::test]
 async fn stores_that_have_no_conditional_put_or_do_not_keep_it_are_refused() {
-    let careless = Arc::new(Careless(InMemory::new()));
-    let refused = Guarded::new(careless.clone(), location()).install().await;
+    let store = Arc::new(InMemory::new());
+    let careless = Faulty::new(Arc::clone(&store), Trouble::Careless, 0);
+    let refused = Guarded::new(Arc::new(careless), location()).install().await;
     let refused = refused.expect_err("it lets everything through").to_string();
-    assert_eq!(refused, "the store failed: Careless does not keep the condition of a put");
-    assert!(careless.0.get(&location()).await.is_err(), "nothing was made");
+    assert_eq!(refused, "the store failed: Faulty does not keep the condition of a put");
+    assert!(store.get(&location()).await.is_err(), "nothing was made");
 
     let folder = tempfile::tempdir().expect("the temporary folder is writable");
     let local = LocalFileSystem::new_with_prefix(folder.path()).expect("it is there");
