@@ -150,7 +150,7 @@ async fn a_guard_that_makes_no_sense_is_refused() {
     assert!(guard("jobs", "job/{id}").await.contains("does not exist"));
 }
 
-async fn refused_with(answer: Result<(), tokio_postgres::Error>) -> (String, String) {
+fn refused_with(answer: Result<(), tokio_postgres::Error>) -> (String, String) {
     let error = answer.expect_err("refused");
     let said = error.as_db_error().expect("PostgreSQL's own words");
     (said.code().code().to_owned(), said.message().to_owned())
@@ -163,13 +163,13 @@ async fn a_row_that_names_no_resource_is_refused() {
     client.batch_execute(table).await.expect("an empty database");
     postgres::guard_table(&client, "visit", "tenant/{tenant}", Some("epoch")).await.expect("ours");
     let nobody = client.batch_execute("INSERT INTO visit (tenant, n) VALUES (NULL, 1)").await;
-    let (code, said) = refused_with(nobody).await;
+    let (code, said) = refused_with(nobody);
     assert_eq!((&*code, said.contains("this row names no resource")), ("RF006", true), "{said}");
     for (template, epoch) in [("x/{twice}", None), ("x/{day}", None), ("x", Some("tenant"))] {
         let refused = postgres::guard_table(&client, "visit", template, epoch).await;
         let FenceError::Store(error) = refused.expect_err("refused") else { panic!("its words") };
         let error = *error.downcast::<tokio_postgres::Error>().expect("PostgreSQL's");
-        assert_eq!(refused_with(Err(error)).await.0, "RF004", "{template} {epoch:?}");
+        assert_eq!(refused_with(Err(error)).0, "RF004", "{template} {epoch:?}");
     }
 }
 
@@ -187,7 +187,7 @@ async fn partitions_are_guarded_and_tables_that_others_inherit_from_are_not_take
         assert_eq!(unchecked(client.batch_execute(write).await), "part/1");
     }
     for empties in ["TRUNCATE part", "TRUNCATE part1"] {
-        assert_eq!(refused_with(client.batch_execute(empties).await).await.0, "RF006");
+        assert_eq!(refused_with(client.batch_execute(empties).await).0, "RF006");
     }
     let refused = postgres::guard_table(&client, "parent", "parent/{id}", None).await;
     assert!(matches!(refused, Err(FenceError::Store(_))), "{refused:?}");
