@@ -286,6 +286,7 @@ impl From<HandoffError> for Failure {
         let message = shown(&failed.to_string());
         match failed {
             HandoffError::Authority(error) => error.into(),
+            HandoffError::Ended { .. } => Self::new(Exit::Unreachable, message),
             HandoffError::NotRaised { error, .. } => match Self::from(error).exit {
                 Exit::No => Self::new(Exit::Refused, message),
                 exit => Self::new(exit, message),
@@ -306,6 +307,7 @@ impl From<FenceError> for Failure {
             | FenceError::SchemaMissing
             | FenceError::SchemaNewer { .. }
             | FenceError::Set => Exit::Refused,
+            FenceError::Store(said) if store::refuses(&**said) => Exit::Refused,
             FenceError::Busy(_) | FenceError::Conflict(_) | FenceError::Store(_) => {
                 Exit::Unreachable
             }

@@ -77,19 +77,31 @@ fn a_set_is_raised_whole_or_not_at_all(store: &str) {
 #[test]
 fn marks_in_postgres_are_installed_raised_and_shown() {
     let server = Postgres::start();
+    is_installed_raised_and_shown(&url(&server, "postgres"));
+}
+
+/// The address of a server's database, as a URL.
+fn url(server: &Postgres, user: &str) -> String {
     let told = server.url("postgres");
     let of = |word: &str| told.split(' ').find_map(|pair| pair.strip_prefix(word)).unwrap();
     let (socket, port) = (of("host=").replace('/', "%2F"), of("port="));
-    is_installed_raised_and_shown(&format!("postgres://postgres@{socket}:{port}/postgres"));
+    format!("postgres://{user}@{socket}:{port}/postgres")
+}
+
+#[test]
+fn what_the_server_does_not_allow_is_a_refusal_in_its_own_words() {
+    let server = Postgres::start();
+    well(&fence(&["install", &url(&server, "postgres")]));
+    server.psql("postgres", "CREATE ROLE nobody LOGIN").unwrap();
+    let refused = raise(&url(&server, "nobody"), &["job/7", "--token", "5"]);
+    assert_eq!(refused.code, 77, "{refused:?}");
+    assert!(refused.err.contains("permission denied for schema ringfence"), "{refused:?}");
 }
 
 #[test]
 fn a_guarded_table_refuses_statements_without_a_check() {
     let server = Postgres::start();
-    let told = server.url("postgres");
-    let of = |word: &str| told.split(' ').find_map(|pair| pair.strip_prefix(word)).unwrap();
-    let (socket, port) = (of("host=").replace('/', "%2F"), of("port="));
-    let store = format!("postgres://postgres@{socket}:{port}/postgres");
+    let store = url(&server, "postgres");
     let psql = |sql: &str| server.psql("postgres", sql);
     psql("CREATE TABLE job (id int PRIMARY KEY, state text)").unwrap();
     let guard = ["guard-table", &store, "job", "--resource", "job/{id}", "--epoch", "epoch"];

@@ -14,12 +14,14 @@ mod postgres_server;
 #[path = "../support/redis.rs"]
 mod redis_server;
 
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, TxOpts};
 use ringfence::fence::redis::{Marks, Write};
-use ringfence::fence::{Fence, mysql, postgres, sqlite};
+use ringfence::fence::{self, Fence, mysql, postgres, sqlite};
 use ringfence::locks::{ClusterId, ResourceName, Token};
 use rusqlite::TransactionBehavior;
 use tokio_postgres::NoTls;
@@ -62,6 +64,14 @@ fn main() {
         if is_wanted("sqlite") {
             let folder = tempfile::tempdir().expect("writable");
             measure("sqlite", &mut Sqlite::at(&folder.path().join("x.db")), writes).await;
+        }
+        if is_wanted("rocksdb") {
+            let folder = tempfile::tempdir().expect("writable");
+            measure("rocksdb", &mut Rocks::at(folder.path()), writes).await;
+        }
+        if is_wanted("file") {
+            let folder = tempfile::tempdir().expect("writable");
+            measure("file", &mut Files::at(folder.path()), writes).await;
         }
         if is_wanted("redis") {
             let server = redis_server::Redis::start();
@@ -197,7 +207,7 @@ async fn write_in(mut transaction: mysql_async::Transaction<'_>) {
 struct Sqlite(rusqlite::Connection);
 
 impl Sqlite {
-    fn at(path: &std::path::Path) -> Self {
+    fn at(path: &Path) -> Self {
         let connection = rusqlite::Connection::open(path).expect("writable");
         connection.pragma_update(None, "journal_mode", "WAL").expect("a file");
         connection.pragma_update(None, "synchronous", "FULL").expect("a file");
@@ -266,5 +276,72 @@ impl Store for Redis {
         let fences = std::slice::from_ref(fence);
         let written = self.marks.guarded(&mut self.connection, fences, &self.write).await;
         let _: (u64, u64) = written.expect("accepted");
+    }
+}
+
+struct Rocks {
+    db: Arc<rocksdb::DB>,
+    marks: fence::rocksdb::Marks,
+}
+
+fn batch() -> rocksdb::WriteBatch {
+    let mut batch = rocksdb::WriteBatch::default();
+    batch.put(b"job/7", b"done");
+    batch.put(b"done/41", b"");
+    batch
+}
+
+impl Rocks {
+    fn at(path: &Path) -> Self {
+        let mut options = rocksdb::Options::default();
+        options.create_if_missing(true);
+        options.create_missing_column_families(true);
+        let marks = [fence::rocksdb::column_family()];
+        let db = rocksdb::DB::open_cf_descriptors(&options, path, marks).expect("writable");
+        let db = Arc::new(db);
+        let marks = fence::rocksdb::Marks::new(Arc::clone(&db));
+        marks.install().expect("an empty database");
+        Self { db, marks }
+    }
+}
+
+impl Store for Rocks {
+    async fn plain(&mut self) {
+        let mut synced = rocksdb::WriteOptions::default();
+        synced.set_sync(true);
+        self.db.write_opt(batch(), &synced).expect("written");
+    }
+
+    async fn guarded(&mut self, fence: &Fence) {
+        self.marks.guarded(std::slice::from_ref(fence), batch()).expect("accepted");
+    }
+}
+
+struct Files {
+    folder: PathBuf,
+    marks: fence::file::Marks,
+}
+
+impl Files {
+    fn at(folder: &Path) -> Self {
+        let marks = fence::file::Marks::new(folder);
+        marks.install().expect("an empty folder");
+        Self { folder: folder.to_owned(), marks }
+    }
+}
+
+impl Store for Files {
+    /// As a careful application replaces a file.
+    async fn plain(&mut self) {
+        let (new, path) = (self.folder.join("new"), self.folder.join("plain"));
+        std::fs::write(&new, b"done").expect("writable");
+        std::fs::File::open(&new).and_then(|file| file.sync_all()).expect("a disk");
+        std::fs::rename(&new, &path).expect("one folder");
+        std::fs::File::open(&self.folder).and_then(|dir| dir.sync_all()).expect("a disk");
+    }
+
+    async fn guarded(&mut self, fence: &Fence) {
+        let fences = std::slice::from_ref(fence);
+        self.marks.replace("guarded", fences, b"done").expect("accepted");
     }
 }

@@ -169,6 +169,25 @@ pub async fn mark(
     })
 }
 
+/// Whether it is the server that has said no, such as for want of a right: nothing was done.
+pub fn refuses(error: &(dyn std::error::Error + Send + Sync + 'static)) -> bool {
+    let postgres = error.downcast_ref::<tokio_postgres::Error>().and_then(|e| e.as_db_error());
+    // Not that it shuts down (57), or lost a connection (08).
+    let code = |error: &tokio_postgres::error::DbError| error.code().code()[..2].to_owned();
+    let postgres = postgres.is_some_and(|error| !["57", "08"].contains(&&*code(error)));
+    let redis = error.downcast_ref::<redis::RedisError>().is_some_and(|error| {
+        use redis::{ErrorKind, ServerErrorKind};
+        match error.kind() {
+            ErrorKind::Extension => true,
+            ErrorKind::Server(kind) => kind != ServerErrorKind::BusyLoading,
+            _ => false,
+        }
+    });
+    let mysql = error.downcast_ref::<mysql_async::Error>();
+    let mysql = mysql.is_some_and(|error| matches!(error, mysql_async::Error::Server(_)));
+    postgres || redis || mysql
+}
+
 async fn connect(url: &str) -> Result<Client, Failure> {
     let (client, connection) =
         tokio_postgres::connect(url, NoTls).await.map_err(|error| unreachable(&error))?;
