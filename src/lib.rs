@@ -34,7 +34,7 @@
 //! client   wire      messages, and the only conversions
 //!          clock     the only reader of clocks
 //!          client    sessions, guards, retries
-//!          fence     SQLite and PostgreSQL, each behind its feature
+//!          fence     the adapters of destinations, each behind its feature
 //! server   storage   RocksDB: one writer, log, rows
 //!          raft      openraft behind Replica; peers
 //!          feed      the last events, and who watches
