@@ -6,7 +6,7 @@ use crate::postgres_server::Postgres;
 use crate::stepwise::{around_the_kill, killing_the_leader_at};
 
 #[tokio::test]
-async fn control_plane_after_the_raise_no_write_of_the_old_primary_is_accepted() {
+async fn scenario_e6_after_the_raise_no_write_of_the_old_primary_is_accepted() {
     let server = Postgres::start();
     let url = server.url("postgres");
     let scene = "The lease of a runs out";
