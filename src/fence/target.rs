@@ -31,7 +31,7 @@ pub trait FenceTarget: Send + Sync {
 }
 
 /// The store gave no answer at all. Drivers often say no more than that it failed.
-#[cfg(feature = "client")]
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql", feature = "redis"))]
 pub(super) fn unreached(error: &dyn std::error::Error) -> FenceError {
     let why = error.source().map_or_else(String::new, |source| format!(": {source}"));
     FenceError::Store(format!("it cannot be reached: {error}{why}").into())

@@ -142,6 +142,7 @@ impl Mariadb {
             .arg("--no-defaults")
             // The set-up is a script, which knows this form only.
             .arg(format!("--datadir={}", self.dir.path().join("data").display()))
+            .arg(format!("--tmpdir={}", self.dir.path().display()))
             .current_dir(self.dir.path())
             // Servers that start at once would take each other's temporary tables.
             .env("TMPDIR", self.dir.path())

@@ -25,7 +25,9 @@ pub async fn mariadb(folder: &Path) -> anyhow::Result<Server> {
     made.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-name-resolve"]);
     // The set-up is a script, which knows this form only.
     let datadir = format!("--datadir={}", data.display());
-    made.args([&*datadir, "--skip-test-db"]);
+    // What TMPDIR names may not be the server's to write to.
+    let tmpdir = format!("--tmpdir={}", folder.display());
+    made.args([&*datadir, &*tmpdir, "--skip-test-db"]);
     home.set_up("mariadb-install-db", made).await?;
     let start = folder.join("start.sql");
     std::fs::write(&start, "CREATE DATABASE IF NOT EXISTS demo;\n")?;
@@ -33,7 +35,7 @@ pub async fn mariadb(folder: &Path) -> anyhow::Result<Server> {
     let mut server = home.command(&binary);
     server.args(["--no-defaults", "--skip-networking", "--innodb-buffer-pool-size=16M"]);
     server.args(["--innodb-flush-log-at-trx-commit=1", "--performance-schema=OFF"]);
-    server.arg(&datadir).arg("--socket").arg(&socket);
+    server.args([&datadir, &tmpdir]).arg("--socket").arg(&socket);
     server.arg("--init-file").arg(&start);
     server.arg("--pid-file").arg(folder.join("pid"));
     let process = Process::start("MariaDB", server, &folder.with_extension("log"))?;
