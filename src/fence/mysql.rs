@@ -9,15 +9,17 @@
 //! checked. Where the server rolls back for itself, as in a deadlock, nothing has checked
 //! what follows, and in autocommit each statement of it is committed at once. So:
 //!
-//! - A check that fails rolls back and makes the session `READ ONLY`: a caller in any
-//!   language who goes on in spite of it writes nothing. [`check`] takes the transaction,
-//!   gives it back only if it may write, and opens the session again.
+//! - A check that fails makes the session `READ ONLY` and rolls back: a caller in any
+//!   language who goes on in spite of it writes nothing. Where it cannot roll back (XA) or
+//!   tell what it is in (stored functions, triggers), it ends the connection. [`check`]
+//!   takes the transaction, gives it back only if it may write, and opens the session again.
 //! - [`guarded`] commits the transaction that has passed the check or none, whatever
 //!   errors the caller kept to itself (in SQL: `autocommit = 0` and
 //!   `CALL ringfence_commit()`). With [`check`] and [`begin`] this is up to the caller:
 //!   after an error of any statement, drop the transaction.
 //! - What shuts a session is the call. If it cannot be called (no such procedure, no
-//!   right to it), only `ringfence_commit` and this module stop who goes on.
+//!   right to it, a `KILL QUERY` before it began), only `ringfence_commit` and this module
+//!   stop who goes on.
 //!
 //! More:
 //!
@@ -32,27 +34,27 @@
 //! - Row locks are those of one server. With several that are written to (Galera, group
 //!   replication with many primaries) nothing holds: send all fenced writes to one.
 
+mod answers;
+mod setup;
+
 use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Error, Opts, Params, ServerError, Transaction, TxOpts};
 
 use super::error::FenceError;
-use super::rule::{Refusal, check_set};
+use super::rule::check_set;
 use super::target::{FenceTarget, Raising, unreached};
 use crate::locks::{ClusterId, Fence, ResourceName, Token};
+use answers::from_call;
 
-/// The version that [`SCHEMA_SQL`] sets up.
-pub const SCHEMA_VERSION: u32 = 1;
-
-/// What [`install`] runs and `ringfence fence sql --mysql` prints, for the clients `mysql`
-/// and `mariadb`. Everything begins with `ringfence_`, in the connection's database.
-pub const SCHEMA_SQL: &str = include_str!("mysql.sql");
+pub use setup::{SCHEMA_SQL, SCHEMA_VERSION, install};
 
 /// A statement that puts back what [`bound`] and [`guarded`] change.
 const AS_BEFORE: &str = "SELECT CONCAT(
     'SET SESSION innodb_lock_wait_timeout = ', @@SESSION.innodb_lock_wait_timeout,
     ', SESSION autocommit = ', @@SESSION.autocommit,
+    ', SESSION completion_type = ', QUOTE(@@SESSION.completion_type),
     /*M! ', SESSION max_statement_time = ', @@SESSION.max_statement_time,
     ', SESSION idle_transaction_timeout = ', @@SESSION.idle_transaction_timeout,
     ', SESSION tx_read_only = ', @@SESSION.tx_read_only */
@@ -60,35 +62,21 @@ const AS_BEFORE: &str = "SELECT CONCAT(
     ', SESSION wait_timeout = ', @@SESSION.wait_timeout,
     ', SESSION transaction_read_only = ', @@SESSION.transaction_read_only */)";
 
-/// Outside an explicit transaction: nothing is written, and nothing commits by itself.
-const SHUT: &str = "SET SESSION autocommit = 0,
+/// Outside an explicit transaction, which none follows by itself: nothing is written, and
+/// nothing commits by itself.
+const SHUT: &str = "SET SESSION autocommit = 0, SESSION completion_type = 0,
     SESSION /*M! tx_read_only */ /*!80000 transaction_read_only */ = 1";
+
+/// Whatever the session's `completion_type` is.
+const ROLLBACK: &str = "ROLLBACK AND NO CHAIN NO RELEASE";
 
 /// A commit is not cut short, so that its answer is one.
 const UNTIMED: &str = "SET @ringfence_shut = NULL /*M! , SESSION max_statement_time = 0 */";
 
-/// Sets up the marks in the connection's database. Does nothing where they are already.
-///
-/// # Errors
-/// [`FenceError::SchemaNewer`]; [`FenceError::NotDurable`]; and what the server says, as
-/// when the user may not create a procedure.
-pub async fn install(conn: &mut Conn) -> Result<(), FenceError> {
-    match ready(conn).await {
-        Err(FenceError::SchemaMissing) => {}
-        answer => return answer,
-    }
-    let (_, statements) = SCHEMA_SQL.split_once("DELIMITER $$").expect("the file says so");
-    for statement in statements.split("$$").map(str::trim) {
-        if !statement.is_empty() && statement != "DELIMITER ;" {
-            conn.query_drop(statement).await?;
-        }
-    }
-    ready(conn).await
-}
-
 /// Checks the fences of one grant and raises the marks inside the caller's own
 /// transaction, which holds them from here to its end. The fences may be in any order,
-/// each of another resource. An error has rolled the transaction back.
+/// each of another resource. An error has rolled the transaction back. Dropped before it
+/// returns, it leaves a connection that is of no use, as [`guarded`] does.
 ///
 /// It does not ask for the table's engine: [`ready`] does, once for each connection.
 ///
@@ -107,7 +95,7 @@ pub async fn check<'a>(
         Err(refused) => {
             // Rolled back first, in the order that leaves nothing open in between. A
             // connection that fails in this is gone, or stays shut.
-            if transaction.query_drop("ROLLBACK").await.is_ok() {
+            if transaction.query_drop(ROLLBACK).await.is_ok() {
                 let _ = reopen(&mut transaction).await;
             }
             let _ = transaction.rollback().await;
@@ -187,7 +175,7 @@ pub async fn guarded<T>(
     let written = shut(conn, fences, hold, write).await;
     // The fate of what was written is decided. What is open besides must not be committed,
     // as autocommit does when it comes back; a connection that fails in this stays shut.
-    if conn.query_drop("ROLLBACK").await.is_ok() {
+    if conn.query_drop(ROLLBACK).await.is_ok() {
         let _ = conn.query_drop(before).await;
     }
     written
@@ -251,18 +239,23 @@ impl FenceTarget for Target {
     }
 
     fn raise<'a>(&'a self, fences: &'a [Fence], within: Duration) -> Raising<'a> {
-        let raising = async move {
-            let connected = Conn::new(self.opts.clone()).await;
-            let mut conn = connected.map_err(|error| unreached(&error))?;
-            raise(&mut conn, fences, within).await?;
-            // The marks are raised: it is no matter how the connection ends.
-            let _ = conn.disconnect().await;
-            Ok(())
-        };
-        // The server's own bounds are in seconds, and for each mark.
         Box::pin(async move {
-            let over = |elapsed| FenceError::Busy(Box::new(elapsed));
-            tokio::time::timeout(within, raising).await.map_err(over)?
+            let mut reached = false;
+            let raising = async {
+                let connected = Conn::new(self.opts.clone()).await;
+                let mut conn = connected.map_err(|error| unreached(&error))?;
+                reached = true;
+                raise(&mut conn, fences, within).await?;
+                // The marks are raised: it is no matter how the connection ends.
+                let _ = conn.disconnect().await;
+                Ok(())
+            };
+            // The server's own bounds are in seconds, for each mark, and from then on.
+            match tokio::time::timeout(within, raising).await {
+                Ok(raised) => raised,
+                Err(elapsed) if reached => Err(FenceError::Busy(Box::new(elapsed))),
+                Err(elapsed) => Err(unreached(&elapsed)),
+            }
         })
     }
 }
@@ -302,7 +295,7 @@ async fn start(conn: &mut Conn) -> mysql_async::Result<Transaction<'_>> {
     let mut options = TxOpts::new();
     options.with_readonly(false);
     // Without autocommit one is open already. To begin another commits it, by definition.
-    conn.query_drop("COMMIT").await?;
+    conn.query_drop("COMMIT AND NO CHAIN NO RELEASE").await?;
     conn.start_transaction(options).await
 }
 
@@ -338,60 +331,4 @@ async fn shut<T>(
     }
     transaction.commit().await?;
     Ok(written)
-}
-
-/// Reads the answers of `mysql.sql`. Only in answer to our own call do they, and what is
-/// said of missing tables and procedures, speak of our schema.
-fn from_call(fence: Option<&Fence>, error: Error) -> FenceError {
-    let Error::Server(server) = &error else { return error.into() };
-    let word = |name: &str| {
-        let mut words = server.message.split(' ').filter_map(|word| word.split_once('='));
-        words.find(|(found, _)| *found == name).map(|(_, value)| value)
-    };
-    let refusal = match (server.state.as_str(), server.code) {
-        ("RF001", _) => word("mark").and_then(|mark| {
-            let mark = Token::new(mark.parse().ok()?).ok()?;
-            Some(Refusal::Stale { mark, slot: word("slot").and_then(|slot| slot.parse().ok()) })
-        }),
-        ("RF002", _) => Some(Refusal::FloorAboveToken),
-        ("RF003", _) => word("known").and_then(|known| {
-            Some(Refusal::ForeignCluster { known: ClusterId::from_hex(known).ok()? })
-        }),
-        ("RF005", _) => return version(word("found")),
-        ("RF006", _) => return FenceError::NoTransaction,
-        ("RF007", _) => return FenceError::NotDurable { setting: server.message.clone() },
-        // No such procedure, no such table; a statement that its time has ended.
-        (_, 1305 | 1146) => return FenceError::SchemaMissing,
-        (_, 1317 | 1969 | 3024) => return FenceError::Busy(Box::new(error)),
-        _ => None,
-    };
-    match fence.zip(refusal) {
-        Some((fence, refusal)) => FenceError::refused(fence, refusal),
-        None => error.into(),
-    }
-}
-
-fn version(found: Option<&str>) -> FenceError {
-    match found.and_then(|found| found.parse().ok()) {
-        Some(found) if found > SCHEMA_VERSION => {
-            FenceError::SchemaNewer { found, known: SCHEMA_VERSION }
-        }
-        Some(_) | None => FenceError::SchemaMissing,
-    }
-}
-
-impl From<Error> for FenceError {
-    fn from(error: Error) -> Self {
-        match &error {
-            // A deadlock; MariaDB: a row that has changed since the snapshot.
-            Error::Server(ServerError { code: 1213 | 1020, .. }) => Self::Conflict(Box::new(error)),
-            // Lock wait timeout, also with NOWAIT.
-            Error::Server(ServerError { code: 1205 | 3572, .. }) => Self::Busy(Box::new(error)),
-            Error::Server(_)
-            | Error::Driver(_)
-            | Error::Io(_)
-            | Error::Other(_)
-            | Error::Url(_) => Self::Store(Box::new(error)),
-        }
-    }
 }

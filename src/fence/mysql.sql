@@ -1,12 +1,15 @@
 -- Ringfence: high-water marks of fencing tokens, schema version 1, for MySQL
 -- (8.0.29 and later) and MariaDB. Run it with the client `mysql` or `mariadb` in
 -- the database of what is protected, as a user that may create tables and
--- procedures; running it again changes nothing. The tables stay that user's, and
--- the procedures run with its rights. Then, for the application:
+-- procedures. The tables stay that user's, and the procedures run with its rights.
+-- Run again, it brings the procedures up to date, beside writers that go on; where a
+-- later release has been, it fails before it changes any. Then, for the application:
 --   GRANT EXECUTE ON PROCEDURE ringfence_ready TO app;
 --   GRANT EXECUTE ON PROCEDURE ringfence_check_fence TO app;
 --   GRANT EXECUTE ON PROCEDURE ringfence_commit TO app;
 --   GRANT EXECUTE ON PROCEDURE ringfence_mark TO app;
+-- MariaDB replaces them and keeps these rights. MySQL can only drop and create: a call in
+-- between finds no procedure, and the rights have to be granted again.
 --
 -- Once on each connection:
 --   SET autocommit = 0;                 -- nothing commits by itself
@@ -19,7 +22,9 @@
 --   CALL ringfence_commit();            -- commits what was checked, or rolls back: RF006
 -- An error does not end a transaction here, so each of these steps sees to a caller
 -- who goes on in spite of one. The check locks the mark until the transaction ends; or
--- it fails: then it has rolled back and made the session READ ONLY. SQLSTATE:
+-- it fails: then it has made the session READ ONLY and rolled back. Where it cannot roll
+-- back, in an XA transaction, it has ended the connection (1927); so has every check in a
+-- stored function or a trigger. SQLSTATE:
 --   RF001  stale: the token is below the mark      RF002  floor above token
 --   RF003  fence of another authority              RF004  malformed argument
 --   RF005  the schema has another version than the caller speaks
@@ -47,14 +52,48 @@ CREATE TABLE IF NOT EXISTS ringfence_schema (
     version INT NOT NULL
 ) ENGINE = InnoDB $$
 
+-- Stops before the procedures where a later release has been.
+/*!80000 DROP PROCEDURE IF EXISTS ringfence_not_newer */ /*M! DO 0 */ $$
+CREATE /*M! OR REPLACE */ PROCEDURE /*!80000 IF NOT EXISTS */ ringfence_not_newer()
+READS SQL DATA
+BEGIN
+    DECLARE v_version, v_edition INT;
+    DECLARE v_said VARCHAR(128);
+    SELECT MAX(version) INTO v_version FROM ringfence_schema;
+    SELECT MAX(0 + SUBSTRING_INDEX(routine_comment, ' ', -1)) INTO v_edition
+        FROM information_schema.routines
+        WHERE routine_schema = DATABASE() AND routine_name = 'ringfence_ready';
+    IF v_version > 1 OR v_edition > 2 THEN
+        SET v_said = CONCAT('ringfence: a later release has been here: found=',
+            COALESCE(v_version, 0), ' known=1 edition=', COALESCE(v_edition, 0));
+        SIGNAL SQLSTATE 'RF005' SET MESSAGE_TEXT = v_said;
+    END IF;
+END $$
+
+CALL ringfence_not_newer() $$
+
+-- MySQL knows no OR REPLACE. While they are gone no check can be called: nothing passes
+-- one, but nothing shuts the session of who ignores that error either.
+/*!80000 DROP PROCEDURE IF EXISTS ringfence_ready */ /*M! DO 0 */ $$
+/*!80000 DROP PROCEDURE IF EXISTS ringfence_settled */ /*M! DO 0 */ $$
+/*!80000 DROP PROCEDURE IF EXISTS ringfence_raise_mark */ /*M! DO 0 */ $$
+/*!80000 DROP PROCEDURE IF EXISTS ringfence_give_up */ /*M! DO 0 */ $$
+/*!80000 DROP PROCEDURE IF EXISTS ringfence_check_fence */ /*M! DO 0 */ $$
+/*!80000 DROP PROCEDURE IF EXISTS ringfence_commit */ /*M! DO 0 */ $$
+/*!80000 DROP PROCEDURE IF EXISTS ringfence_mark */ /*M! DO 0 */ $$
+/*!80000 DROP PROCEDURE IF EXISTS ringfence_adopt */ /*M! DO 0 */ $$
+
 -- Refuses another version, and settings under which a mark that was answered can be
 -- lost with the power. With a binary log the commit is what is in that log: after a
 -- crash, what is prepared and not in it is rolled back.
-CREATE PROCEDURE IF NOT EXISTS ringfence_settled(IN p_schema INT)
+CREATE /*M! OR REPLACE */ PROCEDURE /*!80000 IF NOT EXISTS */ ringfence_settled(IN p_schema INT)
 READS SQL DATA SQL SECURITY DEFINER
 BEGIN
     DECLARE v_version INT;
     DECLARE v_said VARCHAR(128);
+    -- A procedure with this in it cannot be called in a stored function or trigger, where
+    -- a check could not tell whether there is a transaction, nor end it.
+    IF FALSE THEN ROLLBACK; END IF;
     -- A locking read: a plain one would take the transaction's snapshot before the
     -- wait for the mark, and the owner would not see its predecessor's last write.
     SELECT version INTO v_version FROM ringfence_schema WHERE only_row = 1 LOCK IN SHARE MODE;
@@ -76,26 +115,9 @@ BEGIN
     END IF;
 END $$
 
--- Whether marks hold here: for once on each connection, outside a transaction. Only
--- this asks for the table's engine.
-CREATE PROCEDURE IF NOT EXISTS ringfence_ready(IN p_schema INT)
-READS SQL DATA SQL SECURITY DEFINER
-BEGIN
-    DECLARE v_engine VARCHAR(64);
-    DECLARE v_said VARCHAR(128);
-    CALL ringfence_settled(p_schema);
-    SELECT engine INTO v_engine FROM information_schema.tables
-        WHERE table_schema = DATABASE() AND table_name = 'ringfence_marks';
-    IF NOT v_engine <=> 'InnoDB' THEN
-        SET v_said = CONCAT('the engine of ringfence_marks is ', COALESCE(v_engine, 'unknown'),
-            '; it has to be InnoDB');
-        SIGNAL SQLSTATE 'RF007' SET MESSAGE_TEXT = v_said;
-    END IF;
-END $$
-
 -- One mark: locks, compares and raises. Its reads lock; a plain SELECT would read a
 -- mark that a concurrent raise is just leaving behind.
-CREATE PROCEDURE IF NOT EXISTS ringfence_raise_mark(
+CREATE /*M! OR REPLACE */ PROCEDURE /*!80000 IF NOT EXISTS */ ringfence_raise_mark(
     IN p_cluster BINARY(16), IN p_resource VARBINARY(512), IN p_slot BIGINT,
     IN p_token BIGINT, IN p_to BIGINT
 ) MODIFIES SQL DATA SQL SECURITY DEFINER
@@ -130,9 +152,16 @@ BEGIN
     END IF;
 END $$
 
+-- Apart, for a procedure in which it stands cannot even be called in a stored function.
+CREATE /*M! OR REPLACE */ PROCEDURE /*!80000 IF NOT EXISTS */ ringfence_give_up()
+MODIFIES SQL DATA SQL SECURITY DEFINER
+BEGIN
+    ROLLBACK AND NO CHAIN NO RELEASE;
+END $$
+
 -- The check. SECURITY DEFINER: the application needs no right on the table, so no
 -- statement of its own can lower a mark.
-CREATE PROCEDURE IF NOT EXISTS ringfence_check_fence(
+CREATE /*M! OR REPLACE */ PROCEDURE /*!80000 IF NOT EXISTS */ ringfence_check_fence(
     IN p_cluster TEXT, IN p_resource TEXT CHARACTER SET utf8mb4, IN p_slot BIGINT,
     IN p_token BIGINT, IN p_floor BIGINT, IN p_schema INT
 ) MODIFIES SQL DATA SQL SECURITY DEFINER
@@ -142,10 +171,14 @@ BEGIN
     -- commit the write. And a rollback alone would leave the rest to autocommit.
     DECLARE EXIT HANDLER FOR SQLEXCEPTION
     BEGIN
-        ROLLBACK;
+        -- First: what follows a rollback, chained to it, say, begins like the session.
         SET @ringfence_shut = NOT
             /*M! @@SESSION.tx_read_only */ /*!80000 @@SESSION.transaction_read_only */;
         SET SESSION TRANSACTION READ ONLY;
+        BEGIN
+            DECLARE EXIT HANDLER FOR SQLEXCEPTION KILL CONNECTION CONNECTION_ID();
+            CALL ringfence_give_up();
+        END;
         RESIGNAL;
     END;
     -- In autocommit a savepoint is gone as soon as it is made.
@@ -175,21 +208,21 @@ END $$
 
 -- Commits the transaction that has passed the check, or rolls back. A deadlock, say, rolls
 -- all of it back, and the statements after it are in another one, without a check.
-CREATE PROCEDURE IF NOT EXISTS ringfence_commit()
+CREATE /*M! OR REPLACE */ PROCEDURE /*!80000 IF NOT EXISTS */ ringfence_commit()
 MODIFIES SQL DATA SQL SECURITY INVOKER
 BEGIN
     DECLARE EXIT HANDLER FOR SQLEXCEPTION
     BEGIN
-        ROLLBACK;
+        ROLLBACK AND NO CHAIN NO RELEASE;
         RESIGNAL SQLSTATE 'RF006'
             SET MESSAGE_TEXT = 'ringfence: the transaction that was checked is over';
     END;
     RELEASE SAVEPOINT ringfence_checked;
-    COMMIT;
+    COMMIT AND NO CHAIN NO RELEASE;
 END $$
 
 -- The mark of a resource, or of one of its slots; no row where there is none.
-CREATE PROCEDURE IF NOT EXISTS ringfence_mark(
+CREATE /*M! OR REPLACE */ PROCEDURE /*!80000 IF NOT EXISTS */ ringfence_mark(
     IN p_resource TEXT CHARACTER SET utf8mb4, IN p_slot BIGINT
 ) READS SQL DATA SQL SECURITY DEFINER
 BEGIN
@@ -198,11 +231,29 @@ BEGIN
 END $$
 
 -- Takes the marks of one authority over for another, as after a restore.
-CREATE PROCEDURE IF NOT EXISTS ringfence_adopt(IN p_from TEXT, IN p_to TEXT)
+CREATE /*M! OR REPLACE */ PROCEDURE /*!80000 IF NOT EXISTS */ ringfence_adopt(IN p_from TEXT, IN p_to TEXT)
 MODIFIES SQL DATA SQL SECURITY DEFINER
 BEGIN
     UPDATE ringfence_marks SET cluster = UNHEX(p_to) WHERE cluster = UNHEX(p_from) AND mark > 0;
     SELECT ROW_COUNT();
+END $$
+
+-- Whether marks hold here: for once on each connection, outside a transaction. Only
+-- this asks for the table's engine. Its comment says how new all of the procedures are:
+-- it comes last.
+CREATE /*M! OR REPLACE */ PROCEDURE /*!80000 IF NOT EXISTS */ ringfence_ready(IN p_schema INT)
+COMMENT 'edition 2' READS SQL DATA SQL SECURITY DEFINER
+BEGIN
+    DECLARE v_engine VARCHAR(64);
+    DECLARE v_said VARCHAR(128);
+    CALL ringfence_settled(p_schema);
+    SELECT engine INTO v_engine FROM information_schema.tables
+        WHERE table_schema = DATABASE() AND table_name = 'ringfence_marks';
+    IF NOT v_engine <=> 'InnoDB' THEN
+        SET v_said = CONCAT('the engine of ringfence_marks is ', COALESCE(v_engine, 'unknown'),
+            '; it has to be InnoDB');
+        SIGNAL SQLSTATE 'RF007' SET MESSAGE_TEXT = v_said;
+    END IF;
 END $$
 
 -- Last: a set-up that was cut off counts as none.

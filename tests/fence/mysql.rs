@@ -1,5 +1,7 @@
 //! Marks in a real MariaDB.
 
+mod editions;
+mod endings;
 mod ignored;
 mod races;
 mod refusals;

@@ -83,13 +83,21 @@ impl Mariadb {
 
     /// Runs SQL through the client `mariadb`, as a person would.
     pub fn client(&self, database: &str, sql: &str) {
+        if let Err(said) = self.try_client(database, sql) {
+            panic!("{sql}: {said}");
+        }
+    }
+
+    /// The same, where it may fail: then with what the client says.
+    pub fn try_client(&self, database: &str, sql: &str) -> Result<(), String> {
         let ran = Command::new("mariadb")
             .args(["--no-defaults", "--user=root", "--socket"])
             .arg(self.socket())
             .args(["--execute", sql, database])
             .output()
             .expect("the client is missing: apt-get install mariadb-client");
-        assert!(ran.status.success(), "{sql}: {}", String::from_utf8_lossy(&ran.stderr));
+        let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+        if ran.status.success() { Ok(()) } else { Err(said) }
     }
 
     /// SIGKILL, as a power cut would be to it.

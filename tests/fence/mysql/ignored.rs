@@ -5,10 +5,10 @@ use mysql_async::{Error, ServerError};
 use super::*;
 
 /// Cannot execute statement in a READ ONLY transaction.
-const READ_ONLY: u16 = 1792;
+pub(super) const READ_ONLY: u16 = 1792;
 
 /// Sends it, and looks at nothing but the error's number.
-async fn sent(session: &mut impl Queryable, sql: &str) -> Option<u16> {
+pub(super) async fn sent(session: &mut impl Queryable, sql: &str) -> Option<u16> {
     match session.query_drop(sql).await {
         Ok(()) => None,
         Err(Error::Server(ServerError { code, .. })) => Some(code),
@@ -16,7 +16,7 @@ async fn sent(session: &mut impl Queryable, sql: &str) -> Option<u16> {
     }
 }
 
-fn call(number: u64) -> String {
+pub(super) fn call(number: u64) -> String {
     let cluster = exclusive("job/7", number).cluster;
     format!("CALL ringfence_check_fence('{cluster}', 'job/7', NULL, {number}, {number}, 1)")
 }
@@ -159,7 +159,7 @@ async fn the_adapter_opens_the_session_again_unless_it_was_shut_before() {
 
 /// Has the server give up this session's transaction for another one, which has more to
 /// lose; and nobody looks.
-async fn deadlock(destination: &Destination, session: &mut impl Queryable) {
+pub(super) async fn deadlock(destination: &Destination, session: &mut impl Queryable) {
     let (mut other, mut observer) = (destination.client().await, destination.client().await);
     other.query_drop("INSERT INTO job VALUES (8, 'new', 0)").await.expect("a table");
     sent(&mut other, "START TRANSACTION").await;
