@@ -233,5 +233,7 @@ fn end_at_any_panic() {
 fn say(message: &str) {
     use std::io::Write;
     // Nobody is left to tell when the terminal is gone.
-    let _ = writeln!(std::io::stderr(), "ringfence: {message}");
+    // In one piece: what a command writes there must not come into the midst of it.
+    let line = format!("ringfence: {message}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }

@@ -364,3 +364,54 @@ fn a_replaced_file_keeps_its_permissions() {
     write(&marks, 5).expect("the first owner");
     assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o640);
 }
+
+/// A link to the directory that is pointed elsewhere in the midst of a call leads no mark into
+/// a folder that is not locked.
+#[test]
+fn a_link_that_is_pointed_elsewhere_in_the_midst_of_a_raise_lets_no_mark_fall() {
+    let home = tempfile::tempdir().expect("the temporary folder is writable");
+    let [one, other, current, next] =
+        ["one", "other", "current", "next"].map(|name| home.path().join(name));
+    for folder in [&one, &other] {
+        fs::create_dir(folder).expect("ours");
+        Marks::new(folder).install().expect("ours");
+    }
+    std::os::unix::fs::symlink(&one, &current).expect("ours");
+    let there = Marks::new(&other);
+    there.raise(&[exclusive("z", 9)]).expect("the first");
+    let marks = Marks::new(&current);
+    let raise = std::thread::spawn(move || {
+        let many = (0..300).map(|number| exclusive(&format!("a{number:05}"), 5));
+        marks.raise(&many.chain([exclusive("z", 5)]).collect::<Vec<_>>())
+    });
+    while !one.join(".ringfence/marks/a00010.mark").exists() {
+        std::thread::yield_now();
+    }
+    std::os::unix::fs::symlink(&other, &next).expect("ours");
+    fs::rename(&next, &current).expect("ours");
+    raise.join().expect("no panic").expect("all of it is in the folder that was locked");
+    let mark = |marks: &Marks| marks.mark(&name("z"), None).expect("installed").map(Token::get);
+    assert_eq!((mark(&there), mark(&Marks::new(&one))), (Some(9), Some(5)));
+}
+
+/// A step whose place somebody has taken away is no obstacle for ever: its marks stay.
+#[test]
+fn a_step_whose_place_is_gone_holds_up_nobody() {
+    let (directory, marks) = destination();
+    let sub = directory.path().join("sub");
+    fs::create_dir(&sub).expect("ours");
+    marks.replace("sub/x", &[exclusive("job/7", 5)], "by 5").expect("accepted");
+    let commit = directory.path().join(".ringfence/commit");
+    // As SIGKILL after the move leaves it.
+    let lines = "ringfence commit 1\nmove new-00 sub%2fx\ncluster \
+                 07070707070707070707070707070707\nresource job/7\nmark 6\n";
+    let check = xxhash_rust::xxh3::xxh3_64(lines.as_bytes());
+    fs::write(&commit, format!("{lines}check {check:016x}\n")).expect("ours");
+    fs::remove_dir_all(&sub).expect("ours");
+    marks.raise(&[exclusive("job/8", 1)]).expect("others go on");
+    assert_eq!(job_mark(&marks), Some(6), "its marks stay");
+    assert!(!commit.exists());
+    let refused = marks.replace("job/", &[exclusive("job/7", 7)], "x");
+    assert!(matches!(refused, Err(FenceError::Store(_))), "{refused:?}");
+    assert_eq!(job_mark(&marks), Some(6), "a path that is no file's is refused at once");
+}

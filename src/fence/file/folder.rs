@@ -38,8 +38,8 @@ pub(super) struct Folder {
 }
 
 /// The folder while its lock is held. It is freed when this is dropped, or the process dies.
-pub(super) struct Held<'a> {
-    folder: &'a Folder,
+pub(super) struct Held {
+    folder: Folder,
     _lock: File,
 }
 
@@ -60,33 +60,55 @@ struct Record {
 impl Folder {
     /// Makes what is missing, and finishes what another has left behind.
     pub fn install(&self, within: Duration) -> Result<(), FenceError> {
-        make_folders(&self.directory, &self.path)?;
-        File::options().create(true).append(true).open(self.path.join("lock")).map_err(store)?;
-        let held = Held { folder: self, _lock: self.lock(within)? };
-        match self.known_schema() {
+        let folder = self.settled().map_err(store)?;
+        make_folders(&folder.directory, &folder.path)?;
+        File::options().create(true).append(true).open(folder.path.join("lock")).map_err(store)?;
+        let lock = folder.lock(within)?;
+        match folder.known_schema() {
             Err(FenceError::SchemaMissing) => {
-                make_folders(&self.path, &self.path.join("marks"))?;
+                make_folders(&folder.path, &folder.path.join("marks"))?;
                 // The version is last: without it nothing here is used.
-                let fresh = self.path.join("version.new");
+                let fresh = folder.path.join("version.new");
                 write_synced(&fresh, kept::sealed("marks", "").as_bytes())?;
-                rename(&fresh, &self.path.join("version"))?;
+                rename(&fresh, &folder.path.join("version"))?;
             }
             known => known?,
         }
-        held.finish()
+        Held { folder, _lock: lock }.finish()
     }
 
     /// Takes the lock and finishes what another has left behind.
-    pub fn hold(&self, within: Duration) -> Result<Held<'_>, FenceError> {
-        let held = Held { folder: self, _lock: self.lock(within)? };
-        self.known_schema()?;
+    pub fn hold(&self, within: Duration) -> Result<Held, FenceError> {
+        let folder = self.settled_or_missing()?;
+        let lock = folder.lock(within)?;
+        folder.known_schema()?;
+        let held = Held { folder, _lock: lock };
         held.finish()?;
         Ok(held)
+    }
+
+    /// By its own name, whatever links lead to it: one that is pointed elsewhere in the midst
+    /// of a call must not lead from the folder that is locked to another.
+    fn settled(&self) -> io::Result<Self> {
+        let directory = self.directory.canonicalize()?;
+        let path = directory.join(FOLDER);
+        Ok(Self { directory, path })
+    }
+
+    fn settled_or_missing(&self) -> Result<Self, FenceError> {
+        self.settled().map_err(|error| match error.kind() {
+            ErrorKind::NotFound => FenceError::SchemaMissing,
+            _ => store(error),
+        })
     }
 
     /// What is kept of a resource, at a moment during this call. Needs no lock: the record is
     /// read first, and a mark that it has left is behind it.
     pub fn kept(&self, resource: &ResourceName) -> Result<Option<Kept>, FenceError> {
+        self.settled_or_missing()?.kept_here(resource)
+    }
+
+    fn kept_here(&self, resource: &ResourceName) -> Result<Option<Kept>, FenceError> {
         self.known_schema()?;
         if let Some(mut record) = self.record()?
             && let Some(kept) = record.changes.remove(resource)
@@ -149,7 +171,17 @@ impl Folder {
     }
 }
 
-impl Held<'_> {
+impl Held {
+    /// As [`Folder::kept`], in the folder that is locked.
+    pub fn kept(&self, resource: &ResourceName) -> Result<Option<Kept>, FenceError> {
+        self.folder.kept_here(resource)
+    }
+
+    /// The protected directory.
+    pub fn directory(&self) -> &Path {
+        &self.folder.directory
+    }
+
     /// Makes a file in the folder for what is to be moved to its place.
     pub fn stage(&self) -> Result<(String, File), FenceError> {
         let staged = format!("{STAGED}{:016x}", rand::random::<u64>());
@@ -179,7 +211,8 @@ impl Held<'_> {
         if let Some(Move { staged, to }) = moved {
             let to = self.folder.directory.join(to);
             if let Err(error) = fs::rename(self.path().join(staged), &to) {
-                // Nobody has seen this step: it is taken back, or else left to the next one.
+                // It is taken back, or else left to the next one. Who asked for the mark in this
+                // moment may have seen it.
                 fs::remove_file(&record).and_then(|()| File::open(self.path())?.sync_all()).ok();
                 return Err(store(error));
             }
@@ -214,11 +247,19 @@ impl Held<'_> {
         if let Some(Record { moved, changes }) = self.folder.record()? {
             if let Some(Move { staged, to }) = moved {
                 let (staged, to) = (self.path().join(staged), self.folder.directory.join(to));
-                if staged.try_exists().map_err(store)? {
-                    fs::rename(staged, &to).map_err(store)?;
+                let finish = || {
+                    if staged.try_exists()? {
+                        fs::rename(&staged, &to)?;
+                    }
+                    // Moved before or just now, from here on it stays.
+                    File::open(above(&to))?.sync_all()
+                };
+                match finish() {
+                    // Somebody else has taken its place away: its writer was not told that it
+                    // is done. The marks stay, and others go on.
+                    Err(error) if is_gone(&error) => {}
+                    finished => finished.map_err(store)?,
                 }
-                // Moved before or just now, from here on it stays.
-                sync(above(&to))?;
             }
             self.raise(&changes)?;
             self.forget()?;
@@ -249,6 +290,12 @@ impl Held<'_> {
     fn forget(&self) -> Result<(), FenceError> {
         fs::remove_file(self.path().join("commit")).map_err(store)
     }
+}
+
+/// Whether a place can never be moved to, as it is.
+fn is_gone(error: &io::Error) -> bool {
+    use ErrorKind::{CrossesDevices, IsADirectory, NotADirectory, NotFound};
+    matches!(error.kind(), NotFound | NotADirectory | IsADirectory | CrossesDevices)
 }
 
 pub(super) fn store(error: io::Error) -> FenceError {

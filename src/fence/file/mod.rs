@@ -100,8 +100,8 @@ impl Marks {
         check_set(fences)?;
         let path = path.as_ref();
         let held = self.folder.hold(self.within)?;
-        let changes = self.judge(fences)?;
-        let old = self.old(path).map_err(store)?;
+        let changes = judge(&held, fences)?;
+        let old = old(held.directory(), path).map_err(store)?;
         let (staged, mut file) = held.stage()?;
         let written = write(&mut file).and_then(|()| {
             if let Some(old) = old {
@@ -128,8 +128,8 @@ impl Marks {
         fences: &[Fence],
         write: impl FnOnce(&Path) -> io::Result<T>,
     ) -> Result<T, FenceError> {
-        let _held = self.raised(fences)?;
-        write(&self.folder.directory).map_err(store)
+        let held = self.raised(fences)?;
+        write(held.directory()).map_err(store)
     }
 
     /// Raises the marks without a write: from its return on, no earlier owner writes here.
@@ -182,54 +182,55 @@ impl Marks {
         })
     }
 
-    fn raised(&self, fences: &[Fence]) -> Result<Held<'_>, FenceError> {
+    fn raised(&self, fences: &[Fence]) -> Result<Held, FenceError> {
         check_set(fences)?;
         let held = self.folder.hold(self.within)?;
-        let changes = self.judge(fences)?;
+        let changes = judge(&held, fences)?;
         held.commit(None, &changes)?;
         Ok(held)
     }
+}
 
-    /// What is kept once all the fences have passed: the first in the order of names that
-    /// does not is the answer.
-    fn judge(&self, fences: &[Fence]) -> Result<Changes, FenceError> {
-        let mut fences: Vec<&Fence> = fences.iter().collect();
-        fences.sort_by(|one, other| one.resource.cmp(&other.resource));
-        let judge = |fence: &Fence| {
-            let known = self.folder.kept(&fence.resource)?;
-            Ok((fence.resource.clone(), Kept::after(known, fence)?))
-        };
-        fences.into_iter().map(judge).collect()
+/// What is kept once all the fences have passed: the first in the order of names that does
+/// not is the answer.
+fn judge(held: &Held, fences: &[Fence]) -> Result<Changes, FenceError> {
+    let mut fences: Vec<&Fence> = fences.iter().collect();
+    fences.sort_by(|one, other| one.resource.cmp(&other.resource));
+    let judge = |fence: &Fence| {
+        let known = held.kept(&fence.resource)?;
+        Ok((fence.resource.clone(), Kept::after(known, fence)?))
+    };
+    fences.into_iter().map(judge).collect()
+}
+
+/// The permissions of what `path` names now. A path that could not be moved to, or that other
+/// marks protect, is refused before anything is written.
+fn old(directory: &Path, path: &Path) -> io::Result<Option<fs::Permissions>> {
+    let refused = |why| {
+        let said = format!("{}: {why}", path.display());
+        Err(io::Error::new(io::ErrorKind::InvalidInput, said))
+    };
+    if !path.components().all(|part| matches!(part, Component::Normal(_)))
+        || path.components().next().is_none_or(|first| first.as_os_str() == FOLDER)
+        || path.components().collect::<PathBuf>().as_os_str() != path.as_os_str()
+    {
+        return refused("not a path from the protected directory to a file in it");
     }
-
-    /// The permissions of what `path` names now. A path that could not be moved to, or that
-    /// other marks protect, is refused before anything is written.
-    fn old(&self, path: &Path) -> io::Result<Option<fs::Permissions>> {
-        let refused = |why| {
-            let said = format!("{}: {why}", path.display());
-            Err(io::Error::new(io::ErrorKind::InvalidInput, said))
-        };
-        if !path.components().all(|part| matches!(part, Component::Normal(_)))
-            || path.components().next().is_none_or(|first| first.as_os_str() == FOLDER)
-        {
-            return refused("not a path from the protected directory to a file in it");
+    let above = path.parent().expect("a relative path that names something");
+    let mut folder = directory.to_owned();
+    for part in above.components() {
+        folder.push(part);
+        if !fs::symlink_metadata(&folder)?.is_dir() {
+            return refused("goes through what is no folder, or a link");
         }
-        let above = path.parent().expect("a relative path that names something");
-        let mut folder = self.folder.directory.clone();
-        for part in above.components() {
-            folder.push(part);
-            if !fs::symlink_metadata(&folder)?.is_dir() {
-                return refused("goes through what is no folder, or a link");
-            }
-            if folder.join(FOLDER).try_exists()? {
-                return refused("a folder on the way has marks of its own");
-            }
+        if folder.join(FOLDER).try_exists()? {
+            return refused("a folder on the way has marks of its own");
         }
-        match fs::symlink_metadata(self.folder.directory.join(path)) {
-            Ok(old) if old.is_file() => Ok(Some(old.permissions())),
-            Ok(_) => refused("is no plain file"),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+    }
+    match fs::symlink_metadata(directory.join(path)) {
+        Ok(old) if old.is_file() => Ok(Some(old.permissions())),
+        Ok(_) => refused("is no plain file"),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
     }
 }

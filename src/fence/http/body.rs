@@ -1,13 +1,15 @@
 //! The body of an answer, which keeps the marks held until it is at its end.
 
 use std::error::Error;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Frame, SizeHint};
+use tokio::task::AbortHandle;
 use tokio::time::Sleep;
 
 use crate::fence::hold::Held;
@@ -23,7 +25,7 @@ pub struct Body<B> {
 
 enum State<B> {
     Own { bytes: Option<Bytes>, trailers: Option<HeaderMap> },
-    Served { body: Pin<Box<B>>, hold: Option<Hold> },
+    Served { body: Pin<Box<B>>, hold: Option<Watched> },
     Over,
 }
 
@@ -51,6 +53,65 @@ impl Hold {
     }
 }
 
+/// A hold that ends in time also when nobody asks for the next frame, as when a client has
+/// stopped to read: a task of its own sees to that. A body that is not asked does nothing, and
+/// one that is asked later is told that it is over.
+struct Watched {
+    shared: Arc<Mutex<Shared>>,
+    watch: AbortHandle,
+}
+
+struct Shared {
+    hold: Option<Hold>,
+    body: Option<Waker>,
+}
+
+impl Watched {
+    fn new(hold: Hold) -> Self {
+        let shared = Arc::new(Mutex::new(Shared { hold: Some(hold), body: None }));
+        let watched = Arc::clone(&shared);
+        let watch = tokio::spawn(poll_fn(move |cx| {
+            let mut shared = lock(&watched);
+            if let Some(hold) = &mut shared.hold {
+                ready!(hold.poll_over(cx));
+            }
+            let (hold, body) = (shared.hold.take(), shared.body.take());
+            drop(shared);
+            drop(hold);
+            if let Some(body) = body {
+                body.wake();
+            }
+            Poll::Ready(())
+        }));
+        Self { shared, watch: watch.abort_handle() }
+    }
+
+    /// Asks the body while the hold cannot end; `None` if it has.
+    fn while_held<T>(
+        &self,
+        cx: &mut Context<'_>,
+        ask: impl FnOnce(&mut Context<'_>) -> T,
+    ) -> Option<T> {
+        let mut shared = lock(&self.shared);
+        shared.hold.as_ref()?;
+        shared.body = Some(cx.waker().clone());
+        Some(ask(cx))
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.watch.abort();
+        let hold = lock(&self.shared).hold.take();
+        drop(hold);
+    }
+}
+
+fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+    // A body that panicked is dropped with its hold.
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl<B: http_body::Body> Body<B> {
     pub(super) fn own(bytes: Bytes, trailers: Option<HeaderMap>) -> Self {
         let bytes = Some(bytes).filter(|bytes| !bytes.is_empty());
@@ -59,7 +120,7 @@ impl<B: http_body::Body> Body<B> {
 
     pub(super) fn served(body: B, hold: Option<Hold>) -> Self {
         // Of an empty body nobody asks for a frame.
-        let hold = hold.filter(|_| !body.is_end_stream());
+        let hold = hold.filter(|_| !body.is_end_stream()).map(Watched::new);
         Self { state: State::Served { body: Box::pin(body), hold } }
     }
 }
@@ -85,12 +146,15 @@ where
             }
             State::Served { body, hold } => (body, hold),
         };
-        if hold.as_mut().is_some_and(|hold| hold.poll_over(cx).is_ready()) {
-            // Drops the body before the hold.
+        let polled = match hold {
+            None => Some(body.as_mut().poll_frame(cx)),
+            Some(hold) => hold.while_held(cx, |cx| body.as_mut().poll_frame(cx)),
+        };
+        let Some(polled) = polled else {
             self.state = State::Over;
             return Poll::Ready(Some(Err("cut off while it held the mark".into())));
-        }
-        let Poll::Ready(frame) = body.as_mut().poll_frame(cx) else { return Poll::Pending };
+        };
+        let Poll::Ready(frame) = polled else { return Poll::Pending };
         match frame {
             Some(Ok(frame)) => {
                 if body.is_end_stream() {

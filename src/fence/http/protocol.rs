@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, Method, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use serde_json::json;
 
 use super::problem::{answer, json_answer};
@@ -11,6 +11,9 @@ use crate::locks::{ResourceName, Token};
 
 /// Where marks are raised (`POST`) and read (`GET`), by the same headers that a write has.
 pub const WELL_KNOWN: &str = "/.well-known/ringfence/fence";
+
+/// On the answer to a raise, always `?1`: many a server answers 204 to what it does not know.
+pub const RAISED: HeaderName = HeaderName::from_static("fencing-raised");
 
 /// The bytes and the trailers of an answer.
 pub type Own = (Bytes, Option<HeaderMap>);
@@ -56,6 +59,7 @@ impl Protocol for Plain {
     fn raised() -> Response<Own> {
         let mut response = Response::new((Bytes::new(), None));
         *response.status_mut() = StatusCode::NO_CONTENT;
+        response.headers_mut().insert(RAISED, HeaderValue::from_static("?1"));
         response
     }
 

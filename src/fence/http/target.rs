@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 
 use super::headers::insert;
 use super::problem::read_problem;
-use super::protocol::WELL_KNOWN;
+use super::protocol::{RAISED, WELL_KNOWN};
 use crate::fence::{FenceError, FenceTarget, Raising};
 use crate::locks::Fence;
 
@@ -72,8 +72,12 @@ impl Target {
             let bytes = body.map_err(FenceError::Store)?.to_bytes();
             match read_problem(parts.status, &bytes, fences) {
                 Some(refused) => Err(refused),
-                None if parts.status == StatusCode::NO_CONTENT => Ok(()),
-                // Many a server answers 200 to what it does not know.
+                None if parts.status == StatusCode::NO_CONTENT
+                    && parts.headers.get(RAISED).is_some_and(|raised| raised == "?1") =>
+                {
+                    Ok(())
+                }
+                // Many a server answers well to what it does not know.
                 None => Err(FenceError::Store("no layer that holds marks answers there".into())),
             }
         };

@@ -1,15 +1,24 @@
 //! A raise waits for a request that is past its check, and a request for a raise.
 
+use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use http::{HeaderMap, Method, Response, StatusCode};
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body::Frame;
+use http_body_util::{BodyExt, Empty};
+use hyper::server::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::service::TowerToHyperService;
 use ringfence::fence::hold::{MarkStore, MemoryStore, PostgresStore};
 use ringfence::fence::http::{FenceLayer, Fences, Scope, Target, WELL_KNOWN, headers};
 use ringfence::fence::{FenceError, FenceTarget, postgres};
 use ringfence::locks::Token;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tower_layer::Layer;
 
 use super::served::{Caller, Handler, Server, said};
 use super::{
@@ -148,6 +157,48 @@ async fn an_answer_without_an_end_is_cut_off_at_the_bound() {
     assert!(send.is_closed(), "its body is dropped");
     let target = Target::new(&server.url()).expect("a URL");
     target.raise(&[exclusive("job/7", 6)], PATIENCE).await.expect("let go");
+}
+
+/// An answer that always has more.
+struct Endless;
+
+impl http_body::Body for Endless {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&[0; 1 << 14])))))
+    }
+}
+
+/// A client that has stopped to read an answer does not hold the mark beyond the bound: over
+/// HTTP/2 nobody asks such an answer's body for more.
+#[tokio::test]
+async fn a_client_that_stops_to_read_holds_the_mark_up_to_the_bound_only() {
+    let endless = Handler::new(|_| std::future::ready(Response::new(Endless.boxed())));
+    let store = Arc::new(MemoryStore::new());
+    let layer = holding(Arc::clone(&store), BRIEFLY);
+    let service = TowerToHyperService::new(layer.layer(endless));
+    let (near, far) = tokio::io::duplex(1 << 16);
+    tokio::spawn(async move {
+        let server = http2::Builder::new(TokioExecutor::new());
+        drop(server.serve_connection(TokioIo::new(far), service).await);
+    });
+    let client = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(near));
+    let (mut sender, connection) = client.await.expect("it speaks HTTP/2");
+    tokio::spawn(async move { drop(connection.await) });
+    let request = Request::put("http://localhost/job/7").body(Empty::<Bytes>::new());
+    let mut request = request.expect("well-formed");
+    request.headers_mut().extend(headers(&exclusive("job/7", 5)));
+    let answer = sender.send_request(request).await.expect("it answers");
+    assert_eq!(answer.status(), StatusCode::OK);
+    // The answer is not read from here on, and not given up.
+    let raised = store.raise(&[exclusive("job/7", 6)], PATIENCE).await;
+    raised.expect("let go at the bound");
+    drop(answer);
 }
 
 #[tokio::test]
