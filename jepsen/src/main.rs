@@ -1,0 +1,2 @@
+//! Fault injection for Ringfence.
+fn main() {}
