@@ -139,12 +139,13 @@ impl Shim {
 
     /// Lets the monotonic clocks run so many parts per million too fast (too slow, if
     /// negative) from now on, without a jump. Kept within [`RATE_MIN_PPM`] and
-    /// [`RATE_MAX_PPM`].
+    /// [`RATE_MAX_PPM`]. A wait that has begun keeps the end it was given.
     pub fn set_rate_ppm(&self, rate_ppm: i64) {
         self.set_skew(|skew, now| skew.at_rate(now, rate_ppm));
     }
 
-    /// Lets the monotonic clocks jump, as a hypervisor may do to a virtual machine.
+    /// Lets the monotonic clocks jump, as a hypervisor may do to a virtual machine. A wait that
+    /// has begun keeps the end it was given.
     pub fn jump_monotonic(&self, ahead: Duration) {
         let ahead_ns = i64::try_from(ahead.min(ORIGIN_MAX).as_nanos()).expect("ORIGIN_MAX fits");
         self.set_skew(|skew, _| Skew {

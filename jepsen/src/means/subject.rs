@@ -21,9 +21,9 @@ use super::{Run, proc};
 
 mod waits;
 
-pub use waits::WAITS;
+pub use waits::{WAIT_BY_WALL, WAITS};
 
-/// A running `jepsen subject` whose files lie in the run's folder.
+/// A running `jepsen subject`.
 #[derive(Debug)]
 pub struct Subject {
     /// The process itself.
@@ -34,16 +34,29 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// Starts one.
+    /// Starts one whose files lie in the run's folder.
     ///
     /// # Errors
     /// As [`Process::start`].
     pub fn start(run: &Arc<Run>, program: &Path, shim: Option<&Shim>) -> Result<Self> {
+        Self::start_in(run, program, shim, run.folder())
+    }
+
+    /// Starts one whose files lie in another folder.
+    ///
+    /// # Errors
+    /// As [`Process::start`].
+    pub fn start_in(
+        run: &Arc<Run>,
+        program: &Path,
+        shim: Option<&Shim>,
+        folder: &Path,
+    ) -> Result<Self> {
         let log = run.folder().join("subject.log");
         let spec = Spec {
             name: "subject",
             program,
-            args: vec!["subject".into(), run.folder().into()],
+            args: vec!["subject".into(), folder.into()],
             environment: Vec::new(),
             namespace: None,
             shim,

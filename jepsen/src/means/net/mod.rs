@@ -1,7 +1,9 @@
 //! Hosts in namespaces of their own, all on one switch, and what the links between them do.
 
 use std::fmt::Write;
+use std::fs;
 use std::net::Ipv4Addr;
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
@@ -139,8 +141,13 @@ fn hardware(number: u8) -> String {
 
 fn set_up(namespace: &Namespace, number: u8, hosts: usize) -> Result<()> {
     let device = tap::DEVICE;
+    // Or the kernel would send frames of its own, and the counters would count them.
+    let ipv6 = format!("/proc/sys/net/ipv6/conf/{device}/disable_ipv6");
+    namespace
+        .within(|| if Path::new(&ipv6).exists() { fs::write(&ipv6, "1") } else { Ok(()) })?
+        .context("cannot turn IPv6 off in a namespace")?;
     let mut batch = format!(
-        "link set {device} address {} addrgenmode none up\naddress add {}/24 dev {device}\n",
+        "link set {device} address {} up\naddress add {}/24 dev {device}\n",
         hardware(number),
         address(number)
     );

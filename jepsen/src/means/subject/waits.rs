@@ -7,6 +7,9 @@ use std::time::{Duration, Instant};
 /// How many ways there are.
 pub const WAITS: usize = 8;
 
+/// Which of them goes by the wall clock; all others go by the monotonic clock.
+pub const WAIT_BY_WALL: usize = 6;
+
 /// Waits for so long in each way, and returns how long each took by `Instant`, in nanoseconds.
 pub fn each(wanted: Duration) -> Vec<i64> {
     let ways: [fn(Duration); WAITS] = [
