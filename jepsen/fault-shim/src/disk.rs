@@ -23,7 +23,7 @@ pub fn watch(folder: Option<CString>) {
     }
 }
 
-/// The page, if the descriptor is a regular file of the folder.
+/// The page, if the descriptor is the folder itself, or a file or folder in it.
 fn page_for(file: c_int) -> Option<&'static Page> {
     let page = page()?;
     let folder = FOLDER.get()?.as_bytes();
@@ -31,7 +31,11 @@ fn page_for(file: c_int) -> Option<&'static Page> {
     // zero byte that `link` starts out with.
     unsafe {
         let mut about: libc::stat = std::mem::zeroed();
-        if libc::fstat(file, &raw mut about) != 0 || about.st_mode & libc::S_IFMT != libc::S_IFREG {
+        if libc::fstat(file, &raw mut about) != 0 {
+            return None;
+        }
+        // Sockets and pipes, which are written most, cost no more than that.
+        if !matches!(about.st_mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFDIR) {
             return None;
         }
         let mut link = [0u8; 32];
@@ -40,7 +44,7 @@ fn page_for(file: c_int) -> Option<&'static Page> {
         let length = libc::readlink(link.as_ptr().cast(), path.as_mut_ptr().cast(), path.len());
         let path = path.get(..usize::try_from(length).ok()?)?;
         let rest = path.strip_prefix(folder)?;
-        (rest.first() == Some(&b'/')).then_some(page)
+        matches!(rest, [] | [b'/', ..]).then_some(page)
     }
 }
 

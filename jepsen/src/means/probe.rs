@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use super::Run;
-use super::disk::Volume;
+use super::disk::{Volume, damage};
+use super::made::wait_until;
 use super::net::{Host, Network, Rule};
 use super::shim::{DiskError, Shim};
 use super::starve::{How, Starved};
@@ -29,11 +30,13 @@ pub struct Attempt {
 
 type Try = fn(&Arc<Run>, &Path) -> Result<String>;
 
-const TRIES: [(&str, Try); 8] = [
+const TRIES: [(&str, Try); 10] = [
     ("one-way cut between namespaces", cut),
     ("delay between namespaces", delay),
+    ("loss, duplicates, reordering, corruption", chances),
     ("power cut", power_cut),
     ("full and read-only disk", full_and_read_only),
+    ("damage to files", damaged),
     ("clocks of a process", clocks),
     ("disk errors of a process", disk_errors),
     ("pause and kill", pause_and_kill),
@@ -99,10 +102,31 @@ fn delay(run: &Arc<Run>, _: &Path) -> Result<String> {
     Ok(format!("{took:?} for {wanted:?}"))
 }
 
+fn chances(run: &Arc<Run>, _: &Path) -> Result<String> {
+    let network = Network::make(run, &["n1", "n2"], 1)?;
+    let (one, two) = (network.host("n1")?, network.host("n2")?);
+    let hold = Duration::from_millis(1);
+    let rule =
+        Rule { loss: 0.2, duplicate: 0.2, reorder: 0.2, hold, corrupt: 0.2, ..Rule::default() };
+    network.set("n1", "n2", rule)?;
+    let (sender, receiver) = (socket(one)?, socket(two)?);
+    for _ in 0..200 {
+        sender.send_to(b"probe", receiver.local_addr()?)?;
+    }
+    wait_until("the way of 200 frames", || Ok(network.counts("n1", "n2")?.entered >= 200))?;
+    let counts = network.counts("n1", "n2")?;
+    let each = [counts.lost, counts.duplicated, counts.reordered, counts.corrupted];
+    ensure!(each.iter().all(|count| (10..80).contains(count)), "of 200 frames: {counts:?}");
+    Ok(format!("{each:?} of 200 frames"))
+}
+
+fn socket(host: &Host) -> Result<UdpSocket> {
+    Ok(host.namespace.within(|| UdpSocket::bind((host.address, 0)))??)
+}
+
 /// How long a datagram takes from one host to another, if it arrives.
 fn passes(from: &Host, to: &Host) -> Result<Option<Duration>> {
-    let receiver = to.namespace.within(|| UdpSocket::bind((to.address, 0)))??;
-    let sender = from.namespace.within(|| UdpSocket::bind((from.address, 0)))??;
+    let (sender, receiver) = (socket(from)?, socket(to)?);
     receiver.set_read_timeout(Some(Duration::from_millis(300)))?;
     let start = Instant::now();
     sender.send_to(b"probe", receiver.local_addr()?)?;
@@ -143,6 +167,18 @@ fn full_and_read_only(run: &Arc<Run>, _: &Path) -> Result<String> {
     volume.restore()?;
     volume.check_healthy()?;
     Ok(format!("ENOSPC when full; with a file open, read-only: {refused}"))
+}
+
+fn damaged(run: &Arc<Run>, _: &Path) -> Result<String> {
+    let volume = Volume::make(run, "probe", 32)?;
+    fs::write(volume.folder().join("000001.log"), "old")?;
+    fs::write(volume.folder().join("000002.log"), [1, 2, 3])?;
+    let newest = damage::newest(volume.folder(), ".log")?;
+    damage::truncate(&newest, 1)?;
+    damage::flip(&newest, 0)?;
+    let bytes = fs::read(volume.folder().join("000002.log"))?;
+    ensure!(bytes == [!1, 2], "a torn and flipped file holds {bytes:?}");
+    Ok("newest log torn, one byte flipped".into())
 }
 
 fn clocks(run: &Arc<Run>, program: &Path) -> Result<String> {

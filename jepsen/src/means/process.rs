@@ -41,6 +41,23 @@ pub struct Spec<'a> {
     pub pipes: bool,
 }
 
+impl<'a> Spec<'a> {
+    /// A program without arguments or faults, on the harness's own network.
+    #[must_use]
+    pub fn new(name: &'a str, program: &'a Path, log: PathBuf) -> Self {
+        Self {
+            name,
+            program,
+            args: Vec::new(),
+            environment: Vec::new(),
+            namespace: None,
+            shim: None,
+            log,
+            pipes: false,
+        }
+    }
+}
+
 /// A process of the run and whatever it starts itself: one group, which gets every signal.
 ///
 /// It dies with the harness, however that ends: the kernel kills it, and the next run what it

@@ -180,15 +180,8 @@ fn set_priority(pid: u32, nice: i32) -> Result<()> {
 
 fn busy_loop(run: &Arc<Run>, number: usize) -> Result<Process> {
     let name = format!("busy loop {number}");
-    let spec = Spec {
-        name: &name,
-        program: Path::new("/bin/sh"),
-        args: ["-c", "while :; do :; done"].map(Into::into).to_vec(),
-        environment: Vec::new(),
-        namespace: None,
-        shim: None,
-        log: run.folder().join("busy-loops.log"),
-        pipes: false,
-    };
+    let args = ["-c", "while :; do :; done"].map(Into::into).to_vec();
+    let log = run.folder().join("busy-loops.log");
+    let spec = Spec { args, ..Spec::new(&name, Path::new("/bin/sh"), log) };
     Process::start(run, spec)
 }

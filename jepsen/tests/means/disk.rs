@@ -65,6 +65,21 @@ fn a_volume_in_use_is_not_restored_and_the_error_names_who_uses_it() {
 }
 
 #[test]
+fn a_mount_namespace_that_holds_the_dead_volume_is_found() {
+    let (volume, run, _) = volume("n1");
+    let spec = shell(&run, "pin", "exec unshare --mount sh -c 'echo in; exec sleep 1000'");
+    let mut pin = Process::start(&run, spec).unwrap();
+    let log = run.folder().join("pin.log");
+    until("the namespace is there", || fs::read_to_string(&log).is_ok_and(|log| log == "in\n"));
+    volume.power_cut().unwrap();
+    let error = volume.restore().unwrap_err().to_string();
+    assert!(error.contains("a mount namespace of its own"), "{error}");
+    pin.kill().unwrap();
+    volume.restore().unwrap();
+    volume.check_healthy().unwrap();
+}
+
+#[test]
 fn a_full_volume_has_no_room_until_it_is_given_back() {
     let (volume, run, program) = volume("n1");
     let (mut subject, _) = subject(&run, program, &volume);

@@ -45,16 +45,9 @@ fn start() -> (Arc<Run>, &'static Path) {
 
 /// A shell that runs a script, as process `name` of the run.
 fn shell<'a>(run: &Run, name: &'a str, script: &str) -> Spec<'a> {
-    Spec {
-        name,
-        program: Path::new("/bin/sh"),
-        args: ["-c", script].map(OsString::from).to_vec(),
-        environment: Vec::new(),
-        namespace: None,
-        shim: None,
-        log: run.folder().join(format!("{name}.log")),
-        pipes: false,
-    }
+    let args = ["-c", script].map(OsString::from).to_vec();
+    let log = run.folder().join(format!("{name}.log"));
+    Spec { args, ..Spec::new(name, Path::new("/bin/sh"), log) }
 }
 
 /// Waits until something is so.

@@ -26,6 +26,9 @@ pub const MIB_MIN: u64 = 16;
 /// The file that [`Volume::fill`] takes the room with.
 const FILLER: &str = ".ringfence-filler";
 
+/// The file that is made to see whether one can be.
+const TOUCH: &str = ".ringfence-touch";
+
 /// What only a sync makes durable is lost by a cut even minutes after it was written: the
 /// journal commits by itself every 600 s only.
 const OPTIONS: &str = "commit=600,errors=remount-ro";
@@ -112,10 +115,22 @@ impl Volume {
     /// ext4 replays its journal, as after a boot.
     ///
     /// # Errors
-    /// A process that still has files open there: it must be killed and reaped before.
+    /// A process that still has files open there: it must be killed and reaped before. Or one
+    /// whose mount namespace holds the old mount.
     pub fn restore(&self) -> Result<()> {
         unmount(&self.folder)?;
-        self.mount()
+        self.mount()?;
+        match File::create(self.folder.join(TOUCH)) {
+            // Mounted again while it is still mounted elsewhere, ext4 gives the dead one back.
+            Err(error) if error.raw_os_error() == Some(libc::EIO) => bail!(
+                "{} is dead although it was mounted again: some process entered a mount \
+                 namespace of its own while it was mounted (ip netns exec and unshare do), and \
+                 must end first",
+                self.folder.display()
+            ),
+            Err(_) => Ok(()),
+            Ok(_) => fs::remove_file(self.folder.join(TOUCH)).context("cannot remove a file"),
+        }
     }
 
     fn mount(&self) -> Result<()> {
@@ -190,7 +205,7 @@ impl Volume {
     /// Whether a file can be made there.
     #[must_use]
     pub fn takes_writes(&self) -> bool {
-        let path = self.folder.join(".ringfence-touch");
+        let path = self.folder.join(TOUCH);
         let made = File::create(&path).is_ok();
         let read_only =
             statvfs(&self.folder).is_ok_and(|about| about.flags().contains(FsFlags::ST_RDONLY));

@@ -26,7 +26,7 @@ pub fn each(wanted: Duration) -> Vec<i64> {
         .map(|wait| {
             let start = Instant::now();
             wait(wanted);
-            super::nanos(start.elapsed())
+            super::served::nanos(start.elapsed())
         })
         .collect()
 }
