@@ -31,12 +31,15 @@ fn a_crash_with_a_power_cut_keeps_what_was_synced_and_nothing_more() {
     for _ in 0..20 {
         assert_eq!(subject.ask("write 100").unwrap(), [0]);
     }
+    let unsynced = volume.folder().join("unsynced");
+    fs::create_dir(&unsynced).unwrap();
     subject.process.kill().unwrap();
     assert_eq!(fs::metadata(&written).unwrap().len(), 4_000, "a kill alone loses nothing");
     volume.power_cut().unwrap();
     volume.restore().unwrap();
     volume.check_healthy().unwrap();
     assert_eq!(fs::metadata(&written).unwrap().len(), 2_000);
+    assert!(!unsynced.exists());
 }
 
 #[test]

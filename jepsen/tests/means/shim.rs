@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ringfence_jepsen::means::Run;
 use ringfence_jepsen::means::process::{Process, Spec};
-use ringfence_jepsen::means::shim::{DiskError, Shim, library};
+use ringfence_jepsen::means::shim::{DiskError, RATE_MAX_PPM, Shim, library};
 use ringfence_jepsen::means::subject::{Subject, WAIT_BY_WALL, WAITS};
 
 use super::{MS, output, shell, start, until};
@@ -24,9 +24,9 @@ fn subject() -> (Shim, Subject, Arc<Run>) {
     (shim, subject, run)
 }
 
-/// How long the subject took for each wait of 200 ms, by its own monotonic clock.
-fn told_waits(subject: &mut Subject) -> Vec<Duration> {
-    let told = subject.ask("waits 200").unwrap();
+/// How long the subject took for each wait of so many ms, by its own monotonic clock.
+fn told_waits(subject: &mut Subject, ms: u64) -> Vec<Duration> {
+    let told = subject.ask(&format!("waits {ms}")).unwrap();
     assert_eq!(told.len(), WAITS);
     told.iter().map(|nanos| Duration::from_nanos(u64::try_from(*nanos).unwrap())).collect()
 }
@@ -35,7 +35,7 @@ fn told_waits(subject: &mut Subject) -> Vec<Duration> {
 /// and none hangs. A busy machine ends any wait late.
 #[track_caller]
 fn all_take_200_ms(subject: &mut Subject) {
-    let told = told_waits(subject);
+    let told = told_waits(subject, 200);
     assert!(told.iter().all(|took| (MS(198)..MS(1_000)).contains(took)), "{told:?}");
 }
 
@@ -94,7 +94,7 @@ fn at_another_rate_every_wait_is_as_long_as_its_own_clock_says() {
     for (rate_ppm, real) in [(1_000_000, MS(100)), (-500_000, MS(400))] {
         shim.set_rate_ppm(rate_ppm);
         let start = Instant::now();
-        let mut told = told_waits(&mut subject);
+        let mut told = told_waits(&mut subject, 200);
         let took = start.elapsed();
         // The wall clock keeps its rate, so a wait by it really takes 200 ms.
         let by_wall = told.remove(WAIT_BY_WALL);
@@ -107,6 +107,16 @@ fn at_another_rate_every_wait_is_as_long_as_its_own_clock_says() {
             assert!(took < MS(198) * waits, "{took:?}");
         }
     }
+}
+
+#[test]
+fn a_clock_that_runs_ten_times_as_fast_takes_every_timer_along() {
+    let (shim, mut subject, _run) = subject();
+    shim.set_rate_ppm(RATE_MAX_PPM);
+    let mut told = told_waits(&mut subject, 2_000);
+    told.remove(WAIT_BY_WALL);
+    // A timer by the real clock would end after 2 s, which this clock tells as 20.
+    assert!(told.iter().all(|wait| (MS(1_980)..MS(12_000)).contains(wait)), "{told:?}");
 }
 
 #[test]
