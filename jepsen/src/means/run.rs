@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
+use nix::mount::{MsFlags, mount};
 
 use super::made::{self, Made};
 
@@ -58,6 +59,7 @@ impl Run {
         let list = Mutex::new(list.context("cannot begin the run's list")?);
         let run = Self { id, folder, list, _owner: owner };
         run.record(&Made::Processes { run: run.id.clone() })?;
+        run.make_disks()?;
         Ok(Arc::new(run))
     }
 
@@ -71,6 +73,23 @@ impl Run {
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// Where volumes are mounted. Mounted itself, and shared: what is unmounted there is also
+    /// unmounted in the mount namespaces that `ip netns exec` and systemd make, which would
+    /// else keep a volume alive over a power cut.
+    pub(super) fn disks(&self) -> PathBuf {
+        self.folder.join("disks")
+    }
+
+    fn make_disks(&self) -> Result<()> {
+        let disks = self.disks();
+        self.record(&Made::Mount { path: disks.clone() })?;
+        fs::create_dir(&disks).with_context(|| format!("cannot make {}", disks.display()))?;
+        let none = None::<&str>;
+        mount(Some(&disks), &disks, none, MsFlags::MS_BIND, none)
+            .and_then(|()| mount(none, &disks, none, MsFlags::MS_SHARED, none))
+            .context("cannot mount a folder for the volumes")
     }
 
     /// Writes down what is about to be made, so that it is taken away whatever happens next.

@@ -81,7 +81,7 @@ impl Volume {
         run("mkfs.ext4", &["-q", "-F", "-m", "0", &path])?;
         let device = run("losetup", &["-f", "--show", &path])
             .context("no loop device: the kernel needs its loop module (modprobe loop)")?;
-        let folder = run_of.folder().join("disks").join(name);
+        let folder = run_of.disks().join(name);
         run_of.record(&Made::Mount { path: folder.clone() })?;
         fs::create_dir_all(&folder).context("cannot make a folder to mount at")?;
         let volume = Self { device: device.trim().into(), folder, _run: Arc::clone(run_of) };
@@ -124,8 +124,7 @@ impl Volume {
             // Mounted again while it is still mounted elsewhere, ext4 gives the dead one back.
             Err(error) if error.raw_os_error() == Some(libc::EIO) => bail!(
                 "{} is dead although it was mounted again: some process entered a mount \
-                 namespace of its own while it was mounted (ip netns exec and unshare do), and \
-                 must end first",
+                 namespace of its own while it was mounted (unshare --mount does), and must end first",
                 self.folder.display()
             ),
             Err(_) => Ok(()),
