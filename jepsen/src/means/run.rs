@@ -75,6 +75,13 @@ impl Run {
         &self.folder
     }
 
+    /// In turn: a folder that has lost its owner's file, but not all of itself, looks like that
+    /// of a killed run.
+    fn forget(&self) -> Result<()> {
+        let _turn = turn(self.folder.parent().context("a run lies in a folder")?)?;
+        remove(&self.folder)
+    }
+
     /// Where volumes are mounted. Mounted itself, and shared: what is unmounted there is also
     /// unmounted in the mount namespaces that `ip netns exec` and systemd make, which would
     /// else keep a volume alive over a power cut.
@@ -102,7 +109,7 @@ impl Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        if let Err(error) = tear_down(&self.folder) {
+        if let Err(error) = take_away(&self.folder).and_then(|()| self.forget()) {
             eprintln!("run {}: {error:#}; the next run tries again", self.id);
         }
     }
@@ -151,9 +158,14 @@ fn lives(folder: &Path) -> Result<bool> {
     }
 }
 
-/// Takes away what the folder's list names, then the folder. Keeps the folder if something
-/// stays, so that the next start tries again.
 fn tear_down(folder: &Path) -> Result<()> {
+    take_away(folder)?;
+    remove(folder)
+}
+
+/// Takes away what the folder's list names. The folder stays, so that the next start tries
+/// again if this fails.
+fn take_away(folder: &Path) -> Result<()> {
     let list = fs::read_to_string(folder.join(LIST)).unwrap_or_default();
     // A killed run may have left half a last line: what it names was not made yet.
     let things: Vec<Made> =
@@ -162,5 +174,9 @@ fn tear_down(folder: &Path) -> Result<()> {
     if !failures.is_empty() {
         bail!("{}", failures.join("; "));
     }
+    Ok(())
+}
+
+fn remove(folder: &Path) -> Result<()> {
     fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))
 }

@@ -96,8 +96,12 @@ impl Volume {
     }
 
     /// Cuts the power: what no sync has made durable is gone for good. From here on everything
-    /// on it fails with EIO, until [`Volume::restore`]. To crash the machine with it, kill the
-    /// node first; else the node sees its disk vanish.
+    /// on it fails with EIO, until [`Volume::restore`].
+    ///
+    /// Kill the node first, or pause it, as a machine without power does nothing more. A node
+    /// that goes on sees its disk vanish, and what it answers in that moment may be wrong
+    /// without any fault of its own: the kernel may tell a sync that meets the cut that it
+    /// succeeded, if another sync has taken its transaction down with it.
     ///
     /// # Errors
     /// The kernel refuses.
