@@ -34,7 +34,7 @@ bench: ## what a cluster does on this machine (ARGS="cycles --seconds 10")
 	@"$(CARGO_TARGET_DIR)/debug/ringfence" bench $(ARGS)
 
 test: ## all tests
-	@scripts/setup rust build postgres pgbouncer redis
+	@scripts/setup rust build postgres pgbouncer mariadb redis
 	@$(CARGO) test --locked
 	@$(CARGO) test --locked $(SWITCHES)
 
@@ -55,7 +55,7 @@ sim: ## the seeded simulation alone (SEEDS=n; needs no C++ compiler)
 	@SIM_SEEDS=$(SEEDS) $(CARGO) test --locked $(SWITCHES) --test sim -- --nocapture
 
 setup: ## install what the targets need, or name it
-	@scripts/setup rust build postgres pgbouncer redis deny
+	@scripts/setup rust build postgres pgbouncer mariadb redis deny
 
 check-fmt:
 	@scripts/setup rust

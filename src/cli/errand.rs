@@ -44,7 +44,8 @@ pub struct Terms {
     #[arg(long, value_name = "DURATION", value_parser = any_time)]
     grace: Option<Duration>,
     /// Shut earlier owners out of this store before the command starts, as `ringfence fence
-    /// raise` does: postgres://…, redis://…, redis+unix:///path or sqlite:path. May be given
+    /// raise` does: postgres://…, mysql://…, redis://…, redis+unix:///path
+    /// or sqlite:path. May be given
     /// several times. If one fails, the resource is given back and the command not run
     #[arg(long, value_name = "STORE", value_parser = store::parsed)]
     fence: Vec<Store>,

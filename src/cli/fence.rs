@@ -11,7 +11,7 @@ use super::connect::some_time;
 use super::exit::{Exit, Failure};
 use super::output::{self, Format, shown};
 use crate::client::HandoffError;
-use crate::fence::{Fence, FenceError, postgres, sqlite};
+use crate::fence::{Fence, FenceError, mysql, postgres, sqlite};
 use crate::locks::{ClusterId, Invalid, ResourceName, Token};
 use store::Store;
 
@@ -35,11 +35,15 @@ enum What {
     /// changes nothing. Then call ringfence.check_fence(cluster, resource, slot,
     /// token, floor) in each writing transaction, before the write.
     ///
+    /// MySQL and MariaDB: run it as a user that may create tables and procedures; its
+    /// head says how to call ringfence_check_fence.
+    ///
     /// SQLite: run it once on the file that holds what is protected. The library
     /// (feature sqlite) does the check.
     #[command(after_long_help = "\
 EXAMPLES
   ringfence fence sql | psql mydb
+  ringfence fence sql --mysql | mysql mydb
   ringfence fence sql --sqlite | sqlite3 my.db
 
 In a transaction on PostgreSQL, with the environment that `ringfence lock` gives:
@@ -49,6 +53,9 @@ In a transaction on PostgreSQL, with the environment that `ringfence lock` gives
   UPDATE …;
   COMMIT;")]
     Sql {
+        /// For MySQL and MariaDB instead of PostgreSQL
+        #[arg(long, conflicts_with = "sqlite")]
+        mysql: bool,
         /// For SQLite instead of PostgreSQL
         #[arg(long)]
         sqlite: bool,
@@ -59,6 +66,7 @@ In a transaction on PostgreSQL, with the environment that `ringfence lock` gives
     #[command(after_long_help = "\
 EXAMPLES
   ringfence fence install postgres://admin@db.example/orders
+  ringfence fence install mysql://admin:secret@db.example/orders
   ringfence fence install sqlite:/var/lib/orders/orders.db
   ringfence fence install redis://cache.example/0 --tag orders")]
     Install {
@@ -144,7 +152,7 @@ struct Guard {
 
 #[derive(Debug, clap::Args)]
 struct At {
-    /// postgres://…, redis://…, redis+unix:///path or sqlite:path
+    /// postgres://…, mysql://…, redis://…, redis+unix:///path or sqlite:path
     #[arg(value_name = "STORE", value_parser = store::parsed)]
     store: Store,
     /// Redis: the hash tag that the marks share with what they protect
@@ -196,10 +204,11 @@ struct Shown {
 /// says.
 pub async fn run(format: Format, args: Args) -> Result<Exit, Failure> {
     match args.what {
-        What::Sql { sqlite: false } => output::text(postgres::SCHEMA_SQL)?,
-        What::Sql { sqlite: true } => {
+        What::Sql { mysql: true, .. } => output::text(mysql::SCHEMA_SQL)?,
+        What::Sql { sqlite: true, .. } => {
             output::text(&format!("BEGIN IMMEDIATE;{}\nCOMMIT;\n", sqlite::SCHEMA_SQL))?;
         }
+        What::Sql { .. } => output::text(postgres::SCHEMA_SQL)?,
         What::Install { at } => {
             if let Some(warning) = store::install(&at.store, &at.tag).await? {
                 super::say(&warning);
@@ -277,6 +286,7 @@ impl From<HandoffError> for Failure {
         let message = shown(&failed.to_string());
         match failed {
             HandoffError::Authority(error) => error.into(),
+            HandoffError::Ended { .. } => Self::new(Exit::Unreachable, message),
             HandoffError::NotRaised { error, .. } => match Self::from(error).exit {
                 Exit::No => Self::new(Exit::Refused, message),
                 exit => Self::new(exit, message),
@@ -297,6 +307,7 @@ impl From<FenceError> for Failure {
             | FenceError::SchemaMissing
             | FenceError::SchemaNewer { .. }
             | FenceError::Set => Exit::Refused,
+            FenceError::Store(said) if store::refuses(&**said) => Exit::Refused,
             FenceError::Busy(_) | FenceError::Conflict(_) | FenceError::Store(_) => {
                 Exit::Unreachable
             }

@@ -68,6 +68,7 @@ mod state;
 mod stream;
 mod strict;
 mod unconfirmed;
+mod validation;
 mod watch;
 mod window;
 

@@ -4,13 +4,14 @@
 use std::fmt;
 use std::future::IntoFuture;
 use std::pin::Pin;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::acquire::Acquire;
 use super::backoff::Backoff;
 use super::guard::Guard;
 use super::modes::Hold;
-use super::unconfirmed::Unconfirmed;
+use super::unconfirmed::{NotConfirmed, Unconfirmed};
 use super::{ClientError, Session};
 use crate::clock::Moment;
 use crate::fence::{Fence, FenceError, FenceTarget};
@@ -35,7 +36,9 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// 3. The grant is confirmed.
 ///
 /// If a destination fails, or the barrier's time is over before, the grant is given back
-/// and the error names the destination. Nothing is active then. Marks that were raised
+/// and the error names the destination. It was not active. If it is the confirm that gets no
+/// answer, the grant may be active until it is given back, which goes on in the background:
+/// nobody acts under it, and every mark is raised. Marks that were raised
 /// stay: they shut out earlier owners only, and never the next one, whose token is
 /// greater. So it can be called again after any failure, and after a crash of the process
 /// in any of these steps by whoever is next; the grant of the crashed one ends with its
@@ -54,13 +57,22 @@ pub struct StrictAcquire<'a, G = Guard> {
 /// Is told the token.
 type OnGranted = Box<dyn FnOnce(Token) + Send + 'static>;
 
-/// Why a strict acquire did not end well. Nothing is active under it, or will be.
+/// Why a strict acquire did not end well. Nobody may act under it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HandoffError {
     /// The grant was not made, or has ended, or was not confirmed.
     #[error(transparent)]
     Authority(#[from] ClientError),
+    /// The grant ended, by its barrier or with its session, while it was raised.
+    #[error("the grant ended while its fence was raised at {}: {error}", destinations.join(", "))]
+    Ended {
+        /// [`FenceTarget::name`] of those that had not answered.
+        destinations: Vec<String>,
+        /// How it ended.
+        #[source]
+        error: ClientError,
+    },
     /// A destination did not raise its mark; the grant is given back.
     #[error("the fence is not raised at {destination}: {error}")]
     NotRaised {
@@ -128,20 +140,37 @@ impl<G: Hold> StrictAcquire<'_, G> {
         if let Some(told) = on_granted {
             told(unconfirmed.token());
         }
+        let open = Mutex::new(targets.iter().map(|target| target.name()).collect::<Vec<_>>());
+        let raises = targets.iter().map(async |target| {
+            raise_at(*target, unconfirmed.fences(), until, keeps_trying).await?;
+            let mut open = open.lock().unwrap_or_else(PoisonError::into_inner);
+            let at = open.iter().position(|name| *name == target.name());
+            open.swap_remove(at.expect("each is open until it has answered"));
+            Ok(())
+        });
         let raised = tokio::select! {
             biased;
-            loss = unconfirmed.lost() => return Err(loss.error().into()),
-            raised = raise_at_all(targets, unconfirmed.fences(), until, keeps_trying) => raised,
+            loss = unconfirmed.lost() => {
+                let open = open.lock().unwrap_or_else(PoisonError::into_inner);
+                let destinations = open.iter().map(ToString::to_string).collect();
+                return Err(HandoffError::Ended { destinations, error: loss.error() });
+            }
+            // At all of them at once; the first that fails ends the others.
+            raised = futures_util::future::try_join_all(raises) => raised,
         };
         if let Err(failed) = raised {
-            give_back(unconfirmed).await;
+            give_back(unconfirmed, deadline).await;
             return Err(failed);
         }
-        // Dropped with the error, a grant that may still be there is given back.
-        Ok(unconfirmed
-            .confirm_within(until.since(Moment::now()))
-            .await
-            .map_err(ClientError::from)?)
+        match unconfirmed.confirm_within(until.since(Moment::now())).await {
+            Ok(confirmed) => Ok(confirmed),
+            Err(NotConfirmed { error, grant }) => {
+                if let Some(unconfirmed) = grant {
+                    give_back(*unconfirmed, deadline).await;
+                }
+                Err(error.into())
+            }
+        }
     }
 }
 
@@ -165,23 +194,16 @@ impl<G> fmt::Debug for StrictAcquire<'_, G> {
     }
 }
 
-/// Waits until others can have it, as far as that can be had in time. It is not active,
-/// and ends by its barrier at the latest.
-async fn give_back<G: Hold>(unconfirmed: Unconfirmed<G>) {
-    if let Err(error) = unconfirmed.release().await {
+/// Waits until others can have it, as far as that can be had in time; what is left of it
+/// is done in the background. Unconfirmed, it ends by its barrier at the latest.
+async fn give_back<G: Hold>(unconfirmed: Unconfirmed<G>, deadline: Option<Moment>) {
+    let given = match deadline {
+        Some(deadline) => unconfirmed.release_within(deadline.since(Moment::now())).await,
+        None => unconfirmed.release().await,
+    };
+    if let Err(error) = given {
         tracing::debug!(%error, "an unconfirmed grant is given back in the background");
     }
-}
-
-/// Raises at all of them at once; the first that fails ends the others.
-async fn raise_at_all(
-    targets: &[&dyn FenceTarget],
-    fences: &[Fence],
-    until: Moment,
-    keeps_trying: bool,
-) -> Result<(), HandoffError> {
-    let raises = targets.iter().map(|target| raise_at(*target, fences, until, keeps_trying));
-    futures_util::future::try_join_all(raises).await.map(drop)
 }
 
 async fn raise_at(

@@ -106,6 +106,14 @@ impl<G: Hold> Unconfirmed<G> {
     pub async fn release(self) -> Result<(), ClientError> {
         self.guard.release().await
     }
+
+    /// As [`Unconfirmed::release`], but waits at most this long.
+    ///
+    /// # Errors
+    /// See [`Guard::release_within`].
+    pub async fn release_within(self, within: Duration) -> Result<(), ClientError> {
+        self.guard.release_within(within).await
+    }
 }
 
 impl<G> fmt::Debug for Unconfirmed<G> {

@@ -126,11 +126,14 @@ impl fmt::Display for FenceError {
             Self::SchemaNewer { found, known } => {
                 write!(f, "the store's fence schema is version {found}, newer than {known}")
             }
-            Self::Busy(source) => write!(f, "the mark is held by another transaction: {source}"),
-            Self::Conflict(source) => {
-                write!(f, "a concurrent transaction won, run this one again: {source}")
+            Self::Busy(source) => {
+                write!(f, "the mark is held by another transaction: {}", said(&**source))
             }
-            Self::Store(source) => write!(f, "the store failed: {source}"),
+            Self::Conflict(source) => {
+                let said = said(&**source);
+                write!(f, "a concurrent transaction won, run this one again: {said}")
+            }
+            Self::Store(source) => write!(f, "the store failed: {}", said(&**source)),
         }
     }
 }
@@ -152,4 +155,18 @@ impl Error for FenceError {
             | Self::Set => None,
         }
     }
+}
+
+/// What a driver says, and why where its first word is no more than that it failed.
+fn said(error: &(dyn Error + 'static)) -> String {
+    let mut said = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let why = error.to_string();
+        if !said.contains(&why) {
+            said = format!("{said}: {why}");
+        }
+        source = error.source();
+    }
+    said
 }

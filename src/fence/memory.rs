@@ -4,12 +4,18 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+#[cfg(feature = "client")]
+use std::{sync::TryLockError, time::Duration};
 
 use super::error::FenceError;
 use super::rule::{Marks, Verdict, check_set, decide};
+#[cfg(feature = "client")]
 use super::target::{FenceTarget, Raising};
 use crate::locks::{ClusterId, Fence, ResourceName, Token};
+
+/// How often it is looked whether a write is over.
+#[cfg(feature = "client")]
+const POLL: Duration = Duration::from_millis(1);
 
 /// The marks of one destination. They grow with the resources ever written.
 #[derive(Debug, Default)]
@@ -24,13 +30,33 @@ struct Resource {
     slots: BTreeMap<u32, Token>,
 }
 
+#[cfg(feature = "client")]
 impl FenceTarget for MemoryMarks {
     fn name(&self) -> &str {
         "memory"
     }
 
-    fn raise<'a>(&'a self, fences: &'a [Fence], _within: Duration) -> Raising<'a> {
-        Box::pin(async { self.guarded_set(fences, || ()) })
+    fn raise<'a>(&'a self, fences: &'a [Fence], within: Duration) -> Raising<'a> {
+        let free = || match self.resources.try_lock() {
+            Ok(mut free) => Some(judged(&mut free, fences, || ())),
+            Err(TryLockError::Poisoned(free)) => {
+                Some(judged(&mut free.into_inner(), fences, || ()))
+            }
+            Err(TryLockError::WouldBlock) => None,
+        };
+        // A write under way is awaited, and no thread of the runtime is stopped by it.
+        let raised = async move {
+            loop {
+                if let Some(raised) = free() {
+                    return raised;
+                }
+                tokio::time::sleep(POLL).await;
+            }
+        };
+        Box::pin(async move {
+            let raised = tokio::time::timeout(within, raised).await;
+            raised.unwrap_or_else(|_| Err(FenceError::Busy("a write is under way".into())))
+        })
     }
 }
 
@@ -61,26 +87,7 @@ impl MemoryMarks {
         fences: &[Fence],
         write: impl FnOnce() -> T,
     ) -> Result<T, FenceError> {
-        check_set(fences)?;
-        let mut resources = self.lock();
-        let judged: Vec<Marks> = fences
-            .iter()
-            .map(|fence| match decide(known(&resources, fence), fence) {
-                Verdict::Accept(marks) => Ok(marks),
-                Verdict::Refuse(refusal) => Err(FenceError::refused(fence, refusal)),
-            })
-            .collect::<Result<_, _>>()?;
-        for (fence, marks) in fences.iter().zip(judged) {
-            let first = || Resource {
-                cluster: marks.cluster,
-                mark: marks.resource,
-                slots: BTreeMap::new(),
-            };
-            let resource = resources.entry(fence.resource.clone()).or_insert_with(first);
-            resource.mark = resource.mark.max(marks.resource);
-            resource.slots.extend(fence.slot.zip(marks.slot));
-        }
-        Ok(write())
+        judged(&mut self.lock(), fences, write)
     }
 
     /// Raises the mark without a write: from then on earlier owners are refused.
@@ -106,10 +113,33 @@ impl MemoryMarks {
         taken.map(|known| known.cluster = to).count()
     }
 
-    /// Marks are raised before `write` runs, so a panic in it leaves them whole.
     fn lock(&self) -> MutexGuard<'_, BTreeMap<ResourceName, Resource>> {
         self.resources.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Marks are raised before `write` runs, so a panic in it leaves them whole.
+fn judged<T>(
+    resources: &mut BTreeMap<ResourceName, Resource>,
+    fences: &[Fence],
+    write: impl FnOnce() -> T,
+) -> Result<T, FenceError> {
+    check_set(fences)?;
+    let judged: Vec<Marks> = fences
+        .iter()
+        .map(|fence| match decide(known(resources, fence), fence) {
+            Verdict::Accept(marks) => Ok(marks),
+            Verdict::Refuse(refusal) => Err(FenceError::refused(fence, refusal)),
+        })
+        .collect::<Result<_, _>>()?;
+    for (fence, marks) in fences.iter().zip(judged) {
+        let (cluster, mark) = (marks.cluster, marks.resource);
+        let first = || Resource { cluster, mark, slots: BTreeMap::new() };
+        let resource = resources.entry(fence.resource.clone()).or_insert_with(first);
+        resource.mark = resource.mark.max(marks.resource);
+        resource.slots.extend(fence.slot.zip(marks.slot));
+    }
+    Ok(write())
 }
 
 fn known(resources: &BTreeMap<ResourceName, Resource>, fence: &Fence) -> Option<Marks> {

@@ -24,6 +24,12 @@
 //! | PostgreSQL | `postgres` (feature `postgres`) | the cluster: `synchronous_commit` is switched on |
 //! | MySQL, MariaDB | `mysql` (feature `mysql`) | the server: settings that could lose it are refused |
 //! | Redis, Valkey | `redis` (feature `redis`) | the server's `appendonly` and replication settings, no more |
+//! | RocksDB | `rocksdb` (feature `rocksdb`) | the database: every guarded write is synced |
+//! | files and directories | `file` (feature `file`) | the local file system: all is synced in its order |
+//! | object stores | `object` (feature `object-store`) | the object: stores that keep no condition are refused |
+//! | a service behind HTTP | `http` (feature `http`) | the store behind it, which the handler checks in, or which `hold` holds meanwhile |
+//! | a service behind gRPC | `grpc` (feature `grpc`) | as over HTTP |
+//! | one that can keep nothing | `validation` (feature `client`) | no mark: it asks the authority, which narrows the window and is no fence |
 //!
 //! What this does not do: it protects only what passes the check. It does not
 //! make several writes atomic, does not deduplicate the retries of one holder
@@ -34,17 +40,33 @@
 //! to the same verdicts as [`decide`], and answers with [`FenceError`].
 
 pub mod error;
+#[cfg(feature = "file")]
+pub mod file;
+#[cfg(feature = "grpc")]
+pub mod grpc;
+#[cfg(feature = "client")]
+pub mod hold;
+#[cfg(feature = "http")]
+pub mod http;
+#[cfg(any(feature = "file", feature = "object-store"))]
+mod kept;
 pub mod memory;
 #[cfg(feature = "mysql")]
 pub mod mysql;
+#[cfg(feature = "object-store")]
+pub mod object;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "rocksdb")]
+pub mod rocksdb;
 pub mod rule;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod target;
+#[cfg(feature = "client")]
+pub mod validation;
 
 pub use error::FenceError;
 pub use memory::MemoryMarks;
@@ -54,12 +76,6 @@ pub use target::{FenceTarget, Raising, target};
 pub use crate::locks::Fence;
 
 /// The examples of the user's page compile and run.
-#[cfg(all(
-    doctest,
-    feature = "sqlite",
-    feature = "postgres",
-    feature = "mysql",
-    feature = "redis"
-))]
+#[cfg(all(doctest, feature = "adapters"))]
 #[doc = include_str!("../../docs/fences.md")]
 struct UsersPage;

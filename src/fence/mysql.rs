@@ -5,19 +5,19 @@
 //! COMMITTED, REPEATABLE READ and SERIALIZABLE. The tests run on MariaDB; MySQL (8.0.29
 //! and later) is given the same statements, save for the names of some settings.
 //!
-//! **An error ends no transaction here.** Whoever goes on after one commits what was
-//! not checked; and where the server rolls back for itself, as in a deadlock, the rest
-//! runs in autocommit. So:
+//! **An error ends no transaction here.** Whoever goes on after one commits what was not
+//! checked. Where the server rolls back for itself, as in a deadlock, nothing has checked
+//! what follows, and in autocommit each statement of it is committed at once. So:
 //!
 //! - A check that fails rolls back and makes the session `READ ONLY`: a caller in any
 //!   language who goes on in spite of it writes nothing. [`check`] takes the transaction,
 //!   gives it back only if it may write, and opens the session again.
-//! - [`guarded`] keeps the session `READ ONLY` outside its transaction, so that nothing
-//!   is written after a deadlock that nobody looked at, and commits only the transaction
-//!   that was checked. With [`check`] and [`begin`] this is up to the caller: after any
-//!   error of a statement, drop the transaction.
-//! - What shuts a session is the call: if it is killed, or was never possible (no such
-//!   procedure, no right to call it), only the caller can stop.
+//! - [`guarded`] commits the transaction that has passed the check or none, whatever
+//!   errors the caller kept to itself (in SQL: `autocommit = 0` and
+//!   `CALL ringfence_commit()`). With [`check`] and [`begin`] this is up to the caller:
+//!   after an error of any statement, drop the transaction.
+//! - What shuts a session is the call. If it cannot be called (no such procedure, no
+//!   right to it), only `ringfence_commit` and this module stop who goes on.
 //!
 //! More:
 //!
@@ -39,7 +39,7 @@ use mysql_async::{Conn, Error, Opts, Params, ServerError, Transaction, TxOpts};
 
 use super::error::FenceError;
 use super::rule::{Refusal, check_set};
-use super::target::{FenceTarget, Raising};
+use super::target::{FenceTarget, Raising, unreached};
 use crate::locks::{ClusterId, Fence, ResourceName, Token};
 
 /// The version that [`SCHEMA_SQL`] sets up.
@@ -49,18 +49,20 @@ pub const SCHEMA_VERSION: u32 = 1;
 /// and `mariadb`. Everything begins with `ringfence_`, in the connection's database.
 pub const SCHEMA_SQL: &str = include_str!("mysql.sql");
 
-/// Set after the check: there for as long as the checked transaction is.
-const CHECKED: &str = "ringfence_checked";
-
 /// A statement that puts back what [`bound`] and [`guarded`] change.
 const AS_BEFORE: &str = "SELECT CONCAT(
     'SET SESSION innodb_lock_wait_timeout = ', @@SESSION.innodb_lock_wait_timeout,
+    ', SESSION autocommit = ', @@SESSION.autocommit,
     /*M! ', SESSION max_statement_time = ', @@SESSION.max_statement_time,
     ', SESSION idle_transaction_timeout = ', @@SESSION.idle_transaction_timeout,
     ', SESSION tx_read_only = ', @@SESSION.tx_read_only */
     /*!80000 ', SESSION max_execution_time = ', @@SESSION.max_execution_time,
     ', SESSION wait_timeout = ', @@SESSION.wait_timeout,
     ', SESSION transaction_read_only = ', @@SESSION.transaction_read_only */)";
+
+/// Outside an explicit transaction: nothing is written, and nothing commits by itself.
+const SHUT: &str = "SET SESSION autocommit = 0,
+    SESSION /*M! tx_read_only */ /*!80000 transaction_read_only */ = 1";
 
 /// A commit is not cut short, so that its answer is one.
 const UNTIMED: &str = "SET @ringfence_shut = NULL /*M! , SESSION max_statement_time = 0 */";
@@ -149,7 +151,8 @@ pub async fn bound(session: &mut impl Queryable, hold: Duration) -> Result<(), F
 }
 
 /// Begins a transaction that is bounded by `hold` and has passed the check: what is left
-/// is to write and to commit. The bounds stay with the session, as [`bound`] says.
+/// is to write and to commit. The bounds stay with the session, as [`bound`] says. What is
+/// open in it is committed, as by any `START TRANSACTION`.
 ///
 /// # Errors
 /// As [`ready`], [`bound`] and [`check`].
@@ -159,17 +162,12 @@ pub async fn begin<'a>(
     hold: Duration,
 ) -> Result<Transaction<'a>, FenceError> {
     ready(conn).await?;
-    bound(conn, hold).await?;
-    // In a session that is READ ONLY otherwise, as that of a careful application.
-    let mut options = TxOpts::new();
-    options.with_readonly(false);
-    check(conn.start_transaction(options).await?, fences).await
+    bounded(conn, fences, hold).await
 }
 
 /// Checks the fences, runs `write` in a transaction that is bounded by `hold`, and
-/// commits; any error rolls everything back, the raise included. Meanwhile the session is
-/// `READ ONLY` outside that transaction: what `write` does after an error that has ended
-/// it is refused. The session is then as it was.
+/// commits; any error rolls everything back, the raise included. Meanwhile the session has
+/// no autocommit and is `READ ONLY` outside that transaction; then it is as it was.
 ///
 /// Dropped before it returns, it leaves a connection that is of no use: drop that as well.
 ///
@@ -184,13 +182,14 @@ pub async fn guarded<T>(
     write: impl AsyncFnOnce(&mut Transaction<'_>) -> mysql_async::Result<T>,
 ) -> Result<T, FenceError> {
     let before: Option<String> = conn.query_first(AS_BEFORE).await?;
-    conn.query_drop("SET SESSION TRANSACTION READ ONLY").await?;
-    let written = match begin(conn, fences, hold).await {
-        Ok(transaction) => checked(transaction, write).await,
-        Err(refused) => Err(refused),
-    };
-    // The transaction's fate is decided. A connection that fails in this stays shut.
-    let _ = conn.query_drop(before.expect("a CONCAT of settings is a text")).await;
+    let before = before.expect("a CONCAT of settings is a text");
+    ready(conn).await?;
+    let written = shut(conn, fences, hold, write).await;
+    // The fate of what was written is decided. What is open besides must not be committed,
+    // as autocommit does when it comes back; a connection that fails in this stays shut.
+    if conn.query_drop("ROLLBACK").await.is_ok() {
+        let _ = conn.query_drop(before).await;
+    }
     written
 }
 
@@ -225,9 +224,7 @@ pub async fn mark(
 /// # Errors
 /// [`FenceError::SchemaMissing`], and what the server says.
 pub async fn adopt(conn: &mut Conn, from: ClusterId, to: ClusterId) -> Result<u64, FenceError> {
-    let mut options = TxOpts::new();
-    options.with_readonly(false);
-    let mut transaction = conn.start_transaction(options).await?;
+    let mut transaction = start(conn).await?;
     let names = (from.to_string(), to.to_string());
     let call = transaction.exec_first("CALL ringfence_adopt(?, ?)", names);
     let taken: Option<u64> = call.await.map_err(|error| from_call(None, error))?;
@@ -236,7 +233,6 @@ pub async fn adopt(conn: &mut Conn, from: ClusterId, to: ClusterId) -> Result<u6
 }
 
 /// A database as strict handoff sees it: each raise connects for itself.
-#[derive(Debug)]
 pub struct Target {
     name: String,
     opts: Opts,
@@ -256,7 +252,8 @@ impl FenceTarget for Target {
 
     fn raise<'a>(&'a self, fences: &'a [Fence], within: Duration) -> Raising<'a> {
         let raising = async move {
-            let mut conn = Conn::new(self.opts.clone()).await?;
+            let connected = Conn::new(self.opts.clone()).await;
+            let mut conn = connected.map_err(|error| unreached(&error))?;
             raise(&mut conn, fences, within).await?;
             // The marks are raised: it is no matter how the connection ends.
             let _ = conn.disconnect().await;
@@ -300,34 +297,47 @@ async fn reopen(transaction: &mut Transaction<'_>) -> mysql_async::Result<()> {
     Ok(())
 }
 
-/// Writes, and commits the transaction that has passed the check or none.
-async fn checked<T>(
-    mut transaction: Transaction<'_>,
+/// Of a session that is `READ ONLY` otherwise, as that of a careful application.
+async fn start(conn: &mut Conn) -> mysql_async::Result<Transaction<'_>> {
+    let mut options = TxOpts::new();
+    options.with_readonly(false);
+    // Without autocommit one is open already. To begin another commits it, by definition.
+    conn.query_drop("COMMIT").await?;
+    conn.start_transaction(options).await
+}
+
+async fn bounded<'a>(
+    conn: &'a mut Conn,
+    fences: &[Fence],
+    hold: Duration,
+) -> Result<Transaction<'a>, FenceError> {
+    let mut transaction = start(conn).await?;
+    // Last: what is ended by it from here on is the wait for a mark.
+    bound(&mut transaction, hold).await?;
+    check(transaction, fences).await
+}
+
+/// Shuts the session but for a transaction that is checked, and commits that one or none.
+async fn shut<T>(
+    conn: &mut Conn,
+    fences: &[Fence],
+    hold: Duration,
     write: impl AsyncFnOnce(&mut Transaction<'_>) -> mysql_async::Result<T>,
 ) -> Result<T, FenceError> {
-    let written = async {
-        transaction.query_drop(format!("SAVEPOINT {CHECKED}")).await?;
-        let written = write(&mut transaction).await?;
-        match transaction.query_drop(format!("RELEASE SAVEPOINT {CHECKED}")).await {
-            Err(Error::Server(ServerError { code: 1305, .. })) => {
-                return Err(FenceError::NoTransaction);
-            }
-            released => released?,
+    conn.query_drop(SHUT).await?;
+    let mut transaction = bounded(conn, fences, hold).await?;
+    // Whoever returns early drops the transaction, which the next statement rolls back.
+    let written = write(&mut transaction).await?;
+    transaction.query_drop(UNTIMED).await?;
+    // Set by the check: there for as long as the checked transaction is.
+    match transaction.query_drop("RELEASE SAVEPOINT ringfence_checked").await {
+        Err(Error::Server(ServerError { code: 1305, .. })) => {
+            return Err(FenceError::NoTransaction);
         }
-        transaction.query_drop(UNTIMED).await?;
-        Ok(written)
-    };
-    match written.await {
-        Ok(written) => {
-            transaction.commit().await?;
-            Ok(written)
-        }
-        Err(refused) => {
-            // If the connection is gone, so is the transaction.
-            let _ = transaction.rollback().await;
-            Err(refused)
-        }
+        released => released?,
     }
+    transaction.commit().await?;
+    Ok(written)
 }
 
 /// Reads the answers of `mysql.sql`. Only in answer to our own call do they, and what is

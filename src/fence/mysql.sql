@@ -5,19 +5,21 @@
 -- the procedures run with its rights. Then, for the application:
 --   GRANT EXECUTE ON PROCEDURE ringfence_ready TO app;
 --   GRANT EXECUTE ON PROCEDURE ringfence_check_fence TO app;
+--   GRANT EXECUTE ON PROCEDURE ringfence_commit TO app;
 --   GRANT EXECUTE ON PROCEDURE ringfence_mark TO app;
 --
 -- Once on each connection:
+--   SET autocommit = 0;                 -- nothing commits by itself
 --   SET SESSION TRANSACTION READ ONLY;  -- nothing is written but after START ... READ WRITE
 --   CALL ringfence_ready(1);
 -- For each write:
 --   START TRANSACTION READ WRITE;
 --   CALL ringfence_check_fence(cluster, resource, slot or NULL, token, floor, 1);
 --   ...                                 -- the write
---   COMMIT;
--- The check locks the mark until the transaction ends. Or it fails: then it has
--- rolled the transaction back and made the session READ ONLY, so that a caller who
--- goes on in spite of the error writes nothing. SQLSTATE:
+--   CALL ringfence_commit();            -- commits what was checked, or rolls back: RF006
+-- An error does not end a transaction here, so each of these steps sees to a caller
+-- who goes on in spite of one. The check locks the mark until the transaction ends; or
+-- it fails: then it has rolled back and made the session READ ONLY. SQLSTATE:
 --   RF001  stale: the token is below the mark      RF002  floor above token
 --   RF003  fence of another authority              RF004  malformed argument
 --   RF005  the schema has another version than the caller speaks
@@ -101,13 +103,17 @@ BEGIN
     DECLARE v_cluster BINARY(16);
     DECLARE v_mark BIGINT;
     DECLARE v_said VARCHAR(128);
-    -- Makes the row, or locks it exclusively. INSERT IGNORE would lock it for sharing,
-    -- and so would deadlock with its like.
-    INSERT INTO ringfence_marks (resource, slot, cluster, mark)
-        VALUES (p_resource, p_slot, p_cluster, 0)
-        ON DUPLICATE KEY UPDATE mark = ringfence_marks.mark;
     SELECT cluster, mark INTO v_cluster, v_mark FROM ringfence_marks
         WHERE resource = p_resource AND slot = p_slot FOR UPDATE;
+    IF v_mark IS NULL THEN
+        -- Makes the row, or locks it exclusively. INSERT IGNORE would lock it for sharing,
+        -- and so would deadlock with its like.
+        INSERT INTO ringfence_marks (resource, slot, cluster, mark)
+            VALUES (p_resource, p_slot, p_cluster, 0)
+            ON DUPLICATE KEY UPDATE mark = ringfence_marks.mark;
+        SELECT cluster, mark INTO v_cluster, v_mark FROM ringfence_marks
+            WHERE resource = p_resource AND slot = p_slot FOR UPDATE;
+    END IF;
     IF v_mark > 0 AND v_cluster <> p_cluster THEN
         SET v_said = CONCAT('ringfence: another authority: known=', LOWER(HEX(v_cluster)),
             ' offered=', LOWER(HEX(p_cluster)));
@@ -146,8 +152,8 @@ BEGIN
     BEGIN
         DECLARE EXIT HANDLER FOR 1305
             SIGNAL SQLSTATE 'RF006' SET MESSAGE_TEXT = 'ringfence: a check outside a transaction';
-        SAVEPOINT ringfence_check;
-        RELEASE SAVEPOINT ringfence_check;
+        SAVEPOINT ringfence_checked;
+        RELEASE SAVEPOINT ringfence_checked;
     END;
     CALL ringfence_settled(p_schema);
     IF (LOWER(p_cluster) REGEXP '^[0-9a-f]{32}$' AND LENGTH(p_resource) BETWEEN 1 AND 512
@@ -164,6 +170,22 @@ BEGIN
     IF p_slot IS NOT NULL THEN
         CALL ringfence_raise_mark(UNHEX(p_cluster), p_resource, p_slot, p_token, p_token);
     END IF;
+    SAVEPOINT ringfence_checked;
+END $$
+
+-- Commits the transaction that has passed the check, or rolls back. A deadlock, say, rolls
+-- all of it back, and the statements after it are in another one, without a check.
+CREATE PROCEDURE IF NOT EXISTS ringfence_commit()
+MODIFIES SQL DATA SQL SECURITY INVOKER
+BEGIN
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION
+    BEGIN
+        ROLLBACK;
+        RESIGNAL SQLSTATE 'RF006'
+            SET MESSAGE_TEXT = 'ringfence: the transaction that was checked is over';
+    END;
+    RELEASE SAVEPOINT ringfence_checked;
+    COMMIT;
 END $$
 
 -- The mark of a resource, or of one of its slots; no row where there is none.

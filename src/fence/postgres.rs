@@ -57,6 +57,8 @@ pub async fn install(client: &Client) -> Result<(), FenceError> {
     Err(error.into())
 }
 
+const CHECK: &str = "ringfence.check_fence($1::uuid, $2, $3, $4, $5, $6)";
+
 /// Checks the fence and raises the marks inside the caller's own transaction,
 /// which holds them from here to its end. Call it before the write. An error has
 /// aborted the transaction.
@@ -67,7 +69,22 @@ pub async fn install(client: &Client) -> Result<(), FenceError> {
 /// [`FenceError::SchemaNewer`], [`FenceError::Conflict`], [`FenceError::Busy`]
 /// when a timeout of the transaction ended the wait, and what PostgreSQL says.
 pub async fn check(transaction: &Transaction<'_>, fence: &Fence) -> Result<(), FenceError> {
-    let call = "SELECT ringfence.check_fence($1::uuid, $2, $3, $4, $5, $6)";
+    check_in(transaction, fence).await
+}
+
+/// The same in a transaction that was begun by hand.
+pub(super) async fn check_in(
+    transaction: &(impl GenericClient + Sync),
+    fence: &Fence,
+) -> Result<(), FenceError> {
+    checked_by(transaction, &format!("SELECT {CHECK}"), fence).await
+}
+
+async fn checked_by(
+    transaction: &(impl GenericClient + Sync),
+    call: &str,
+    fence: &Fence,
+) -> Result<(), FenceError> {
     let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 6] = [
         (&fence.cluster.to_string(), Type::TEXT),
         (&fence.resource.as_str(), Type::TEXT),
@@ -87,13 +104,16 @@ pub async fn check(transaction: &Transaction<'_>, fence: &Fence) -> Result<(), F
 /// # Errors
 /// What PostgreSQL says.
 pub async fn bound(transaction: &Transaction<'_>, hold: Duration) -> Result<(), FenceError> {
+    Ok(transaction.batch_execute(&format!("SELECT {}", bounds(hold))).await?)
+}
+
+fn bounds(hold: Duration) -> String {
     // 0 would mean no bound, and more than an integer of milliseconds is refused.
     let ms = hold.as_millis().clamp(1, 2_147_483_647);
-    let settings = format!(
-        "SET LOCAL lock_timeout = {ms}; SET LOCAL statement_timeout = {ms}; \
-         SET LOCAL idle_in_transaction_session_timeout = {ms}"
-    );
-    Ok(transaction.batch_execute(&settings).await?)
+    format!(
+        "set_config('lock_timeout', '{ms}', true), set_config('statement_timeout', '{ms}', true), \
+         set_config('idle_in_transaction_session_timeout', '{ms}', true)"
+    )
 }
 
 /// Begins a transaction that is bounded by `hold` and has passed the check: what
@@ -107,8 +127,10 @@ pub async fn begin<'a>(
     hold: Duration,
 ) -> Result<Transaction<'a>, FenceError> {
     let transaction = client.transaction().await?;
-    bound(&transaction, hold).await?;
-    check(&transaction, fence).await?;
+    // One statement: the lists of a SELECT are evaluated in order, and a wait for a lock looks
+    // at its bound when it begins.
+    let call = format!("SELECT {}, {CHECK}", bounds(hold));
+    checked_by(&transaction, &call, fence).await?;
     Ok(transaction)
 }
 

@@ -61,11 +61,12 @@ END $$;
 -- mark that a concurrent raise is just leaving behind, at any isolation level.
 CREATE OR REPLACE FUNCTION ringfence.raise_mark(
     p_cluster uuid, p_resource text, p_slot bigint, p_token bigint, p_to bigint
-) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_known record;
-    v_slot text := CASE WHEN p_slot < 0 THEN 'none' ELSE p_slot::text END;
+    v_slot text;
 BEGIN
+    -- Under the search_path of check_fence: setting it once more would cost as much as this.
     INSERT INTO ringfence.marks AS m (resource, slot, cluster, mark)
     VALUES (p_resource, p_slot, p_cluster, p_to)
     ON CONFLICT (resource, slot) DO UPDATE
@@ -84,6 +85,7 @@ BEGIN
                 v_known.cluster, p_cluster, p_resource),
             HINT = 'An administrator can call ringfence.adopt(from, to).';
     END IF;
+    v_slot := CASE WHEN p_slot < 0 THEN 'none' ELSE p_slot::text END;
     RAISE EXCEPTION 'ringfence: stale fence: token % is below the mark % of %',
             p_token, v_known.mark, p_resource
         USING ERRCODE = 'RF001', DETAIL = format('token=%s mark=%s slot=%s resource=%s',
@@ -144,10 +146,13 @@ $$;
 
 -- The mark of a resource whose fence was checked in this transaction, outside savepoints that
 -- were rolled back; NULL where none was. The mark is locked since, so no other is in force.
+-- The number alone could be one that a dump brought from another server: so the row must also
+-- be one that is not committed yet. Whoever sees such a row has written it.
 CREATE OR REPLACE FUNCTION ringfence.checked_mark(p_resource text)
 RETURNS bigint LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT max(m.mark) FROM ringfence.marks m
     WHERE m.resource = p_resource AND m.checked_in = txid_current()
+        AND txid_status((txid_current() & ~4294967295) | m.xmin::text::bigint) = 'in progress'
     HAVING bool_or(m.slot = -1);
 $$;
 
@@ -155,10 +160,44 @@ $$;
 CREATE OR REPLACE FUNCTION ringfence.refuse_row(p_table text, p_resource text)
 RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
+    IF p_resource IS NULL THEN
+        RAISE EXCEPTION 'ringfence: % is guarded, and this row names no resource', p_table
+            USING ERRCODE = 'RF006', HINT = 'Every column of the template must have a value.';
+    END IF;
     RAISE EXCEPTION 'ringfence: % is guarded, and no fence of % was checked in this transaction',
-            p_table, COALESCE(p_resource, 'this row, which names no resource,')
+            p_table, p_resource
         USING ERRCODE = 'RF006', DETAIL = format('resource=%s', p_resource),
         HINT = 'SELECT ringfence.check_fence(...) in the same transaction, before the write.';
+END $$;
+
+-- A column that can be part of a resource's name: it has its value before the write, and the
+-- same text in every session.
+CREATE OR REPLACE FUNCTION ringfence.naming_column(p_table regclass, p_column text)
+RETURNS name LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_column record;
+    v_type record;
+BEGIN
+    SELECT a.attname, a.attgenerated, a.atttypid INTO v_column FROM pg_attribute a
+    WHERE a.attrelid = p_table AND a.attname = p_column AND a.attnum > 0 AND NOT a.attisdropped;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'ringfence: % has no column %', p_table, p_column
+            USING ERRCODE = 'RF004';
+    END IF;
+    SELECT t.oid, t.typtype, t.typbasetype INTO v_type FROM pg_type t
+    WHERE t.oid = v_column.atttypid;
+    WHILE v_type.typtype = 'd' LOOP
+        SELECT t.oid, t.typtype, t.typbasetype INTO v_type FROM pg_type t
+        WHERE t.oid = v_type.typbasetype;
+    END LOOP;
+    IF v_column.attgenerated <> '' OR v_type.typtype <> 'e' AND v_type.oid <> ALL (ARRAY[
+            'smallint', 'integer', 'bigint', 'numeric', 'oid', 'boolean', 'uuid', 'text',
+            'character varying', 'character', 'name']::regtype[]) THEN
+        RAISE EXCEPTION 'ringfence: column % of % cannot name a resource: it is generated, or its '
+            'text depends on settings', p_column, p_table USING ERRCODE = 'RF004',
+            HINT = 'Integers, numeric, boolean, uuid, text and enumerations can.';
+    END IF;
+    RETURN v_column.attname;
 END $$;
 
 -- The expression that makes a row's resource out of a template: text, and columns in braces,
@@ -168,7 +207,6 @@ RETURNS text LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_parts text[] := '{}';
     v_part text[];
-    v_column text;
 BEGIN
     FOR v_part IN SELECT regexp_matches(p_template, '([^{}]+)|\{([^{}]+)\}|(.)', 'g') LOOP
         IF v_part[3] IS NOT NULL THEN
@@ -177,40 +215,54 @@ BEGIN
         ELSIF v_part[1] IS NOT NULL THEN
             v_parts := v_parts || quote_literal(v_part[1]);
         ELSE
-            SELECT a.attname INTO v_column FROM pg_attribute a
-            WHERE a.attrelid = p_table AND a.attname = v_part[2]
-                AND a.attnum > 0 AND NOT a.attisdropped;
-            IF v_column IS NULL THEN
-                RAISE EXCEPTION 'ringfence: % has no column %', p_table, v_part[2]
-                    USING ERRCODE = 'RF004';
-            END IF;
-            v_parts := v_parts || format('%s.%I::text', p_row, v_column);
+            v_parts := v_parts
+                || format('%s.%I::text', p_row, ringfence.naming_column(p_table, v_part[2]));
         END IF;
     END LOOP;
     IF v_parts = '{}' THEN
         RAISE EXCEPTION 'ringfence: the template of the resource is empty' USING ERRCODE = 'RF004';
     END IF;
-    RETURN array_to_string(v_parts, ' || ');
+    -- Compared byte by byte, whatever the columns' collations.
+    RETURN format('(%s) COLLATE "C"', array_to_string(v_parts, ' || '));
+END $$;
+
+-- Adds the epoch column where it is missing.
+CREATE OR REPLACE FUNCTION ringfence.epoch_column(p_table regclass, p_epoch name)
+RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    EXECUTE format('ALTER TABLE %s ADD COLUMN IF NOT EXISTS %I bigint', p_table, p_epoch);
+    IF NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = p_table AND a.attname = p_epoch
+                   AND a.atttypid = 'bigint'::regtype AND a.attgenerated = '') THEN
+        RAISE EXCEPTION 'ringfence: the epoch column % of % is not a plain bigint',
+            p_epoch, p_table USING ERRCODE = 'RF004';
+    END IF;
 END $$;
 
 -- Guards a table: from now on no statement changes a row, buggy or stale, unless a fence of the
 -- row's resource was checked in the same transaction. The epoch column, if one is named, always
--- holds the token that was checked (of a shared grant its floor); it is added where it is missing.
--- For the owner of the table. Rows that are there already are left as they are.
+-- holds the resource's mark, which is the token of an exclusive grant that was checked; it is
+-- added where it is missing. For the owner of the table. Rows that are there already are left
+-- as they are. After an upgrade of this schema, and when partitions were added, guard again.
 CREATE OR REPLACE FUNCTION ringfence.guard_table(
     p_table regclass, p_resource text, p_epoch name DEFAULT NULL
 ) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_new text := ringfence.resource_of(p_table, p_resource, 'NEW');
     v_old text := ringfence.resource_of(p_table, p_resource, 'OLD');
-    v_guard text := format('ringfence.%I', 'guard_' || p_table::oid);
+    v_guard text := 'ringfence.guard_' || md5(random()::text || clock_timestamp()::text);
     v_epoch text := '';
+    v_partition regclass;
 BEGIN
-    IF strpos(p_resource, '$body$') > 0 THEN
-        RAISE EXCEPTION 'ringfence: the template holds $body$' USING ERRCODE = 'RF004';
+    IF strpos(p_resource || COALESCE(p_epoch, ''), '$body$') > 0 THEN
+        RAISE EXCEPTION 'ringfence: a name holds $body$' USING ERRCODE = 'RF004';
+    END IF;
+    IF EXISTS (SELECT FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+               WHERE i.inhparent = p_table AND NOT c.relispartition) THEN
+        RAISE EXCEPTION 'ringfence: % has tables that inherit from it, which no trigger of it '
+            'guards', p_table USING ERRCODE = 'RF004';
     END IF;
     IF p_epoch IS NOT NULL THEN
-        EXECUTE format('ALTER TABLE %s ADD COLUMN IF NOT EXISTS %I bigint', p_table, p_epoch);
+        PERFORM ringfence.epoch_column(p_table, p_epoch);
         v_epoch := format($sql$
             IF TG_OP = 'INSERT' OR NEW.%1$I IS DISTINCT FROM OLD.%1$I THEN
                 IF NEW.%1$I NOT IN (0, v_mark) THEN
@@ -222,7 +274,7 @@ BEGIN
             NEW.%1$I := v_mark;$sql$, p_epoch);
     END IF;
     EXECUTE format($sql$
-        CREATE OR REPLACE FUNCTION %1$s() RETURNS trigger LANGUAGE plpgsql
+        CREATE FUNCTION %1$s() RETURNS trigger LANGUAGE plpgsql
         SET search_path = pg_catalog, pg_temp AS $body$
         DECLARE
             v_resource text;
@@ -242,7 +294,7 @@ BEGIN
             IF TG_OP = 'DELETE' THEN
                 RETURN OLD;
             END IF;
-            IF v_resource IS DISTINCT FROM %2$s THEN
+            IF TG_OP = 'INSERT' OR v_resource COLLATE "C" IS DISTINCT FROM %2$s THEN
                 v_resource := %2$s;
                 v_mark := ringfence.checked_mark(v_resource);
                 IF v_mark IS NULL THEN
@@ -252,27 +304,37 @@ BEGIN
             %4$s
             RETURN NEW;
         END $body$ $sql$, v_guard, v_new, v_old, v_epoch);
-    PERFORM ringfence.drop_guard(p_table);
+    PERFORM ringfence.unguard_table(p_table);
     -- Triggers fire in the order of their names: this one sees what the others leave.
     EXECUTE format('CREATE TRIGGER "~ringfence_guard" BEFORE INSERT OR UPDATE OR DELETE ON %s '
         'FOR EACH ROW EXECUTE FUNCTION %s()', p_table, v_guard);
-    EXECUTE format('CREATE TRIGGER "~ringfence_guard_truncate" BEFORE TRUNCATE ON %s '
-        'FOR EACH STATEMENT EXECUTE FUNCTION %s()', p_table, v_guard);
-END $$;
-
-CREATE OR REPLACE FUNCTION ringfence.drop_guard(p_table regclass)
-RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    EXECUTE format('DROP TRIGGER IF EXISTS "~ringfence_guard" ON %s', p_table);
-    EXECUTE format('DROP TRIGGER IF EXISTS "~ringfence_guard_truncate" ON %s', p_table);
+    -- A partition takes over the triggers for rows, and not those for statements.
+    FOR v_partition IN
+        SELECT p_table UNION SELECT t.relid FROM pg_partition_tree(p_table) t
+    LOOP
+        EXECUTE format('CREATE TRIGGER "~ringfence_guard_truncate" BEFORE TRUNCATE ON %s '
+            'FOR EACH STATEMENT EXECUTE FUNCTION %s()', v_partition, v_guard);
+    END LOOP;
 END $$;
 
 -- Takes the guard off again. The epoch column stays.
 CREATE OR REPLACE FUNCTION ringfence.unguard_table(p_table regclass)
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_partition regclass;
+    v_guard regprocedure;
 BEGIN
-    PERFORM ringfence.drop_guard(p_table);
-    EXECUTE format('DROP FUNCTION IF EXISTS ringfence.%I()', 'guard_' || p_table::oid);
+    SELECT t.tgfoid INTO v_guard FROM pg_trigger t
+    WHERE t.tgrelid = p_table AND t.tgname = '~ringfence_guard';
+    EXECUTE format('DROP TRIGGER IF EXISTS "~ringfence_guard" ON %s', p_table);
+    FOR v_partition IN
+        SELECT p_table UNION SELECT t.relid FROM pg_partition_tree(p_table) t
+    LOOP
+        EXECUTE format('DROP TRIGGER IF EXISTS "~ringfence_guard_truncate" ON %s', v_partition);
+    END LOOP;
+    IF v_guard IS NOT NULL AND NOT EXISTS (SELECT FROM pg_trigger WHERE tgfoid = v_guard) THEN
+        EXECUTE format('DROP FUNCTION %s', v_guard);
+    END IF;
 END $$;
 
 REVOKE ALL ON FUNCTION ringfence.raise_mark(uuid, text, bigint, bigint, bigint) FROM PUBLIC;

@@ -19,6 +19,7 @@
 
 use std::time::Duration;
 
+use redis::AsyncConnectionConfig;
 use redis::aio::ConnectionLike;
 use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, Script, ServerErrorKind, ToRedisArgs};
 
@@ -317,10 +318,14 @@ impl FenceTarget for Target {
         &self.name
     }
 
-    fn raise<'a>(&'a self, fences: &'a [Fence], _within: Duration) -> Raising<'a> {
+    fn raise<'a>(&'a self, fences: &'a [Fence], within: Duration) -> Raising<'a> {
         Box::pin(async move {
-            let connection = self.client.get_multiplexed_async_connection().await;
-            let mut connection = connection.map_err(|error| unreached(&error))?;
+            // The driver's own bounds are shorter.
+            let config = AsyncConnectionConfig::new()
+                .set_connection_timeout(Some(within))
+                .set_response_timeout(Some(within));
+            let connected = self.client.get_multiplexed_async_connection_with_config(&config).await;
+            let mut connection = connected.map_err(|error| unreached(&error))?;
             self.marks.raise(&mut connection, fences).await
         })
     }

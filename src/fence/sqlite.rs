@@ -45,6 +45,9 @@ pub const SCHEMA_SQL: &str = "
 
 const WHOLE_RESOURCE: i64 = -1;
 
+/// SQLite counts a wait in an int of milliseconds.
+const WAIT_MAX: Duration = Duration::from_millis(i32::MAX as u64);
+
 /// Sets up the marks in the connection's main file. Does nothing where they
 /// are already.
 ///
@@ -147,7 +150,7 @@ impl Target {
         let connection = Connection::open_with_flags(&self.path, flags)?;
         // Of this connection only. In each journal mode it is enough.
         connection.pragma_update(None, "synchronous", "EXTRA")?;
-        connection.busy_timeout(wait)?;
+        connection.busy_timeout(wait.min(WAIT_MAX))?;
         Ok(connection)
     }
 }

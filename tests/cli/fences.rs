@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use crate::authority::Authority;
+use crate::mariadb_server::Mariadb;
 use crate::postgres_server::Postgres;
 use crate::redis_server::Redis;
 use crate::run::{Done, at, done, json, ringfence};
@@ -76,19 +77,31 @@ fn a_set_is_raised_whole_or_not_at_all(store: &str) {
 #[test]
 fn marks_in_postgres_are_installed_raised_and_shown() {
     let server = Postgres::start();
+    is_installed_raised_and_shown(&url(&server, "postgres"));
+}
+
+/// The address of a server's database, as a URL.
+fn url(server: &Postgres, user: &str) -> String {
     let told = server.url("postgres");
     let of = |word: &str| told.split(' ').find_map(|pair| pair.strip_prefix(word)).unwrap();
     let (socket, port) = (of("host=").replace('/', "%2F"), of("port="));
-    is_installed_raised_and_shown(&format!("postgres://postgres@{socket}:{port}/postgres"));
+    format!("postgres://{user}@{socket}:{port}/postgres")
+}
+
+#[test]
+fn what_the_server_does_not_allow_is_a_refusal_in_its_own_words() {
+    let server = Postgres::start();
+    well(&fence(&["install", &url(&server, "postgres")]));
+    server.psql("postgres", "CREATE ROLE nobody LOGIN").unwrap();
+    let refused = raise(&url(&server, "nobody"), &["job/7", "--token", "5"]);
+    assert_eq!(refused.code, 77, "{refused:?}");
+    assert!(refused.err.contains("permission denied for schema ringfence"), "{refused:?}");
 }
 
 #[test]
 fn a_guarded_table_refuses_statements_without_a_check() {
     let server = Postgres::start();
-    let told = server.url("postgres");
-    let of = |word: &str| told.split(' ').find_map(|pair| pair.strip_prefix(word)).unwrap();
-    let (socket, port) = (of("host=").replace('/', "%2F"), of("port="));
-    let store = format!("postgres://postgres@{socket}:{port}/postgres");
+    let store = url(&server, "postgres");
     let psql = |sql: &str| server.psql("postgres", sql);
     psql("CREATE TABLE job (id int PRIMARY KEY, state text)").unwrap();
     let guard = ["guard-table", &store, "job", "--resource", "job/{id}", "--epoch", "epoch"];
@@ -110,6 +123,18 @@ fn a_guarded_table_refuses_statements_without_a_check() {
     assert!(other.err.contains("only tables of PostgreSQL"), "{other:?}");
     well(&fence(&["guard-table", &store, "job", "--off"]));
     psql("UPDATE job SET state = 'y'").unwrap();
+}
+
+#[test]
+fn marks_in_mysql_are_installed_raised_and_shown() {
+    let server = Mariadb::start();
+    is_installed_raised_and_shown(&server.url(&server.create_database()));
+    let named = server.url(&server.create_database()).replace("mysql://", "mariadb://");
+    well(&fence(&["install", &named]));
+    let printed = fence(&["sql", "--mysql"]).out;
+    let database = server.create_database();
+    server.client(&database, &printed);
+    well(&raise(&server.url(&database), &["job/7", "--token", "5"]));
 }
 
 #[test]
@@ -146,16 +171,23 @@ fn a_redis_that_may_lose_marks_is_installed_with_a_warning() {
 
 #[test]
 fn a_store_that_is_away_or_none_is_told_apart_from_a_refusal() {
-    for away in ["postgres://127.0.0.1:1/x?user=u", "redis://127.0.0.1:1", "sqlite:/nowhere/x.db"] {
+    for away in [
+        "postgres://127.0.0.1:1/x?user=u",
+        "mysql://u@127.0.0.1:1/x",
+        "redis://127.0.0.1:1",
+        "sqlite:/nowhere/x.db",
+    ] {
         let ended = raise(away, &["job/7", "--token", "5"]);
         assert_eq!(ended.code, 69, "{away}: {ended:?}");
         assert!(ended.err.contains("cannot be reached: "), "{ended:?}");
     }
-    for none in ["mysql://x", "orders.db", ""] {
+    for none in ["oracle://x", "orders.db", ""] {
         assert_eq!(fence(&["show", none, "job/7"]).code, 64, "{none}");
     }
-    let secret = fence(&["show", "postgres://u:hunter2@127.0.0.1:1/x", "job/7"]);
-    assert!(secret.code == 69 && !secret.err.contains("hunter2"), "{secret:?}");
+    for secret in ["postgres://u:hunter2@127.0.0.1:1/x", "mysql://u:hunter2@127.0.0.1:1/x"] {
+        let secret = fence(&["show", secret, "job/7"]);
+        assert!(secret.code == 69 && !secret.err.contains("hunter2"), "{secret:?}");
+    }
 }
 
 #[test]

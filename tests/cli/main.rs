@@ -13,6 +13,9 @@ mod ends;
 mod fenced;
 mod fences;
 mod lease;
+#[allow(dead_code, reason = "the fences' own tests use the rest")]
+#[path = "../support/mariadb.rs"]
+mod mariadb_server;
 mod modes;
 #[path = "../support/postgres.rs"]
 mod postgres_server;

@@ -82,6 +82,8 @@ fn completions_are_a_script_of_the_shell() {
 fn the_sql_is_what_the_library_installs() {
     let postgres = done(ringfence(&["fence", "sql"])).out;
     assert_eq!(postgres, ringfence::fence::postgres::SCHEMA_SQL);
+    let mysql = done(ringfence(&["fence", "sql", "--mysql"])).out;
+    assert_eq!(mysql, ringfence::fence::mysql::SCHEMA_SQL);
     let sqlite = done(ringfence(&["fence", "sql", "--sqlite"])).out;
     let connection = rusqlite::Connection::open_in_memory().unwrap();
     connection.execute_batch(&sqlite).unwrap();

@@ -18,6 +18,7 @@ mod service;
 
 mod strict;
 mod table;
+mod validation;
 mod waits;
 mod watches;
 mod watching;

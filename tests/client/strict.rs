@@ -154,6 +154,62 @@ async fn a_destination_that_never_answers_fails_with_the_barrier() {
 }
 
 #[tokio::test]
+async fn a_deadline_bounds_all_of_it_also_the_giving_back() {
+    let (authority, _nodes, _client, session) = session().await;
+    let (orders, _asked) = failing(u32::MAX, down);
+    authority.behave(0, "release", Manner::Silent, 1);
+    let targets: [&dyn FenceTarget; 1] = [&orders];
+    let acquire = session.acquire("db").deadline(Duration::from_millis(300)).raising(&targets);
+    let failed = tokio::time::timeout(SOON, acquire.into_future()).await.expect("by its deadline");
+    assert!(matches!(failed, Err(HandoffError::NotRaised { .. })), "{failed:?}");
+    eventually("given back in the background", || authority.holder("db").is_none()).await;
+}
+
+#[tokio::test]
+async fn a_confirm_of_unknown_outcome_is_given_back_before_it_is_told() {
+    let (authority, _nodes, client, session) = session().await;
+    let marks = MemoryMarks::new();
+    let targets: [&dyn FenceTarget; 1] = [&marks];
+    // It takes effect, and no answer comes before the barrier is over.
+    authority.behave(0, "confirm", Manner::LosesReply, usize::MAX);
+    let barrier = Duration::from_millis(300);
+    let failed = session.acquire_strict("db", &targets).barrier(barrier).await;
+    let failed = failed.expect_err("no answer");
+    assert!(matches!(failed, HandoffError::Authority(ClientError::Unreachable { .. })), "{failed}");
+    assert_eq!(authority.holder("db"), None, "given back");
+    let token = marks.mark(&name("db"), None).expect("raised");
+    assert!(!client.check_token("db", token).await.expect("answered").current);
+}
+
+#[tokio::test]
+async fn memory_that_is_being_written_is_busy_and_stops_no_thread() {
+    let (authority, _nodes, _client, session) = session().await;
+    let (marks, fence) = (Arc::new(MemoryMarks::new()), held_fence(&session));
+    let (inside, go) = (Arc::clone(&marks), Arc::new(std::sync::Barrier::new(2)));
+    let (entered, left) = (Arc::clone(&go), Arc::clone(&go));
+    let writes = std::thread::spawn(move || {
+        inside.guarded(&fence, || {
+            entered.wait();
+            left.wait();
+        })
+    });
+    go.wait();
+    let targets: [&dyn FenceTarget; 1] = [&*marks];
+    let acquire = session.acquire_strict("db", &targets).barrier(Duration::from_millis(200));
+    let busy = acquire.await.expect_err("a write is under way");
+    assert!(busy.to_string().contains("not raised at memory"), "{busy}");
+    assert_eq!(authority.holder("db"), None);
+    go.wait();
+    writes.join().expect("no panic").expect("accepted");
+}
+
+/// Of an owner from before.
+fn held_fence(session: &Session) -> Fence {
+    let token = Token::new(1).expect("a token");
+    Fence { cluster: session.cluster(), resource: name("db"), slot: None, token, floor: token }
+}
+
+#[tokio::test]
 async fn a_grant_that_ends_while_it_is_raised_is_lost() {
     let (authority, nodes) = nodes(1).await;
     let session = client_of(&nodes).session(Duration::from_secs(1)).await.expect("opened");
@@ -169,7 +225,8 @@ async fn a_grant_that_ends_while_it_is_raised_is_lost() {
     authority.run_out(|timer| matches!(timer, Timer::Barrier(_)));
     let lost = tokio::time::timeout(SOON, acquire).await.expect("the renewal tells");
     let lost = lost.expect_err("its deadline has passed");
-    assert!(matches!(lost, HandoffError::Authority(ClientError::Lost { .. })), "{lost}");
+    assert!(lost.to_string().starts_with("the grant ended while its fence was raised at gated: "));
+    assert!(matches!(&lost, HandoffError::Ended { error: ClientError::Lost { .. }, .. }), "{lost}");
     assert_eq!(orders.mark(&name("db"), None), None);
 }
 

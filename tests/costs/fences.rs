@@ -14,12 +14,14 @@ mod postgres_server;
 #[path = "../support/redis.rs"]
 mod redis_server;
 
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, TxOpts};
 use ringfence::fence::redis::{Marks, Write};
-use ringfence::fence::{Fence, mysql, postgres, sqlite};
+use ringfence::fence::{self, Fence, mysql, postgres, sqlite};
 use ringfence::locks::{ClusterId, ResourceName, Token};
 use rusqlite::TransactionBehavior;
 use tokio_postgres::NoTls;
@@ -42,7 +44,7 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a thread can have a runtime");
     println!(
-        "{:<10}{:>12}{:>12}{:>10}{:>12}{:>12}{:>10}",
+        "{:<16}{:>12}{:>12}{:>10}{:>12}{:>12}{:>10}",
         "store", "plain p50", "guarded p50", "ratio", "plain mean", "guarded", "ratio"
     );
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|w| w == name);
@@ -54,11 +56,22 @@ fn main() {
         if is_wanted("mariadb") {
             let server = mariadb_server::Mariadb::start();
             let url = server.url(&server.create_database());
-            measure("mariadb", &mut Mariadb::at(&url).await, writes).await;
+            let mut store = Mariadb::at(&url).await;
+            // Asked for, and bounded, once on the connection; then with every write.
+            measure("mariadb", &mut store, writes).await;
+            measure("mariadb, begin", &mut Begun(store), writes).await;
         }
         if is_wanted("sqlite") {
             let folder = tempfile::tempdir().expect("writable");
             measure("sqlite", &mut Sqlite::at(&folder.path().join("x.db")), writes).await;
+        }
+        if is_wanted("rocksdb") {
+            let folder = tempfile::tempdir().expect("writable");
+            measure("rocksdb", &mut Rocks::at(folder.path()), writes).await;
+        }
+        if is_wanted("file") {
+            let folder = tempfile::tempdir().expect("writable");
+            measure("file", &mut Files::at(folder.path()), writes).await;
         }
         if is_wanted("redis") {
             let server = redis_server::Redis::start();
@@ -91,7 +104,7 @@ async fn measure(name: &str, store: &mut impl Store, writes: usize) {
     });
     let ratio = |guarded: Duration, plain: Duration| guarded.as_secs_f64() / plain.as_secs_f64();
     println!(
-        "{name:<10}{:>10} us{:>9} us{:>10.2}{:>9} us{:>9} us{:>10.2}",
+        "{name:<16}{:>10} us{:>9} us{:>10.2}{:>9} us{:>9} us{:>10.2}",
         plain.0.as_micros(),
         guarded.0.as_micros(),
         ratio(guarded.0, plain.0),
@@ -142,6 +155,9 @@ impl Store for Postgres {
 
 struct Mariadb(Conn);
 
+/// As an application does that keeps no account of its connections.
+struct Begun(Mariadb);
+
 impl Mariadb {
     async fn at(url: &str) -> Self {
         let mut conn = Conn::new(Opts::from_url(url).expect("a URL")).await.expect("it runs");
@@ -153,31 +169,45 @@ impl Mariadb {
         ] {
             conn.query_drop(table).await.expect("an empty database");
         }
+        mysql::ready(&mut conn).await.expect("installed");
+        mysql::bound(&mut conn, HOLD).await.expect("connected");
         Self(conn)
     }
 }
 
 impl Store for Mariadb {
     async fn plain(&mut self) {
-        let mut transaction = self.0.start_transaction(TxOpts::new()).await.expect("connected");
-        transaction.query_drop(UPDATE).await.expect("a row");
-        transaction.query_drop(INSERT).await.expect("a table");
-        transaction.commit().await.expect("written");
+        write_in(self.0.start_transaction(TxOpts::new()).await.expect("connected")).await;
+    }
+
+    async fn guarded(&mut self, fence: &Fence) {
+        let begun = self.0.start_transaction(TxOpts::new()).await.expect("connected");
+        let fences = std::slice::from_ref(fence);
+        write_in(mysql::check(begun, fences).await.expect("accepted")).await;
+    }
+}
+
+impl Store for Begun {
+    async fn plain(&mut self) {
+        self.0.plain().await;
     }
 
     async fn guarded(&mut self, fence: &Fence) {
         let fences = std::slice::from_ref(fence);
-        let mut transaction = mysql::begin(&mut self.0, fences, HOLD).await.expect("accepted");
-        transaction.query_drop(UPDATE).await.expect("a row");
-        transaction.query_drop(INSERT).await.expect("a table");
-        transaction.commit().await.expect("written");
+        write_in(mysql::begin(&mut self.0.0, fences, HOLD).await.expect("accepted")).await;
     }
+}
+
+async fn write_in(mut transaction: mysql_async::Transaction<'_>) {
+    transaction.query_drop(UPDATE).await.expect("a row");
+    transaction.query_drop(INSERT).await.expect("a table");
+    transaction.commit().await.expect("written");
 }
 
 struct Sqlite(rusqlite::Connection);
 
 impl Sqlite {
-    fn at(path: &std::path::Path) -> Self {
+    fn at(path: &Path) -> Self {
         let connection = rusqlite::Connection::open(path).expect("writable");
         connection.pragma_update(None, "journal_mode", "WAL").expect("a file");
         connection.pragma_update(None, "synchronous", "FULL").expect("a file");
@@ -246,5 +276,72 @@ impl Store for Redis {
         let fences = std::slice::from_ref(fence);
         let written = self.marks.guarded(&mut self.connection, fences, &self.write).await;
         let _: (u64, u64) = written.expect("accepted");
+    }
+}
+
+struct Rocks {
+    db: Arc<rocksdb::DB>,
+    marks: fence::rocksdb::Marks,
+}
+
+fn batch() -> rocksdb::WriteBatch {
+    let mut batch = rocksdb::WriteBatch::default();
+    batch.put(b"job/7", b"done");
+    batch.put(b"done/41", b"");
+    batch
+}
+
+impl Rocks {
+    fn at(path: &Path) -> Self {
+        let mut options = rocksdb::Options::default();
+        options.create_if_missing(true);
+        options.create_missing_column_families(true);
+        let marks = [fence::rocksdb::column_family()];
+        let db = rocksdb::DB::open_cf_descriptors(&options, path, marks).expect("writable");
+        let db = Arc::new(db);
+        let marks = fence::rocksdb::Marks::new(Arc::clone(&db));
+        marks.install().expect("an empty database");
+        Self { db, marks }
+    }
+}
+
+impl Store for Rocks {
+    async fn plain(&mut self) {
+        let mut synced = rocksdb::WriteOptions::default();
+        synced.set_sync(true);
+        self.db.write_opt(batch(), &synced).expect("written");
+    }
+
+    async fn guarded(&mut self, fence: &Fence) {
+        self.marks.guarded(std::slice::from_ref(fence), batch()).expect("accepted");
+    }
+}
+
+struct Files {
+    folder: PathBuf,
+    marks: fence::file::Marks,
+}
+
+impl Files {
+    fn at(folder: &Path) -> Self {
+        let marks = fence::file::Marks::new(folder);
+        marks.install().expect("an empty folder");
+        Self { folder: folder.to_owned(), marks }
+    }
+}
+
+impl Store for Files {
+    /// As a careful application replaces a file.
+    async fn plain(&mut self) {
+        let (new, path) = (self.folder.join("new"), self.folder.join("plain"));
+        std::fs::write(&new, b"done").expect("writable");
+        std::fs::File::open(&new).and_then(|file| file.sync_all()).expect("a disk");
+        std::fs::rename(&new, &path).expect("one folder");
+        std::fs::File::open(&self.folder).and_then(|dir| dir.sync_all()).expect("a disk");
+    }
+
+    async fn guarded(&mut self, fence: &Fence) {
+        let fences = std::slice::from_ref(fence);
+        self.marks.replace("guarded", fences, b"done").expect("accepted");
     }
 }

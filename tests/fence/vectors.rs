@@ -1,14 +1,22 @@
 //! The vectors of docs/fence-spec.md, section 9, put to a destination. Each adapter has
 //! a [`Destination`] here and passes all of them on its real store.
 
+#[cfg(feature = "file")]
+mod file;
 mod format;
+#[cfg(all(feature = "http", feature = "sqlite", feature = "postgres"))]
+mod http;
 mod memory;
 #[cfg(feature = "mysql")]
 mod mysql;
+#[cfg(feature = "object-store")]
+mod object;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "rocksdb")]
+mod rocksdb;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 

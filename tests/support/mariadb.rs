@@ -143,6 +143,8 @@ impl Mariadb {
             // The set-up is a script, which knows this form only.
             .arg(format!("--datadir={}", self.dir.path().join("data").display()))
             .current_dir(self.dir.path())
+            // Servers that start at once would take each other's temporary tables.
+            .env("TMPDIR", self.dir.path())
             .stdin(Stdio::null())
             .stdout(open().expect("the folder is ours"))
             .stderr(open().expect("the folder is ours"));

@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use mysql_async::{Conn, Opts};
 use redis::aio::MultiplexedConnection;
 use rusqlite::{Connection, OpenFlags};
 use tokio_postgres::{Client, NoTls};
 
 use super::super::exit::{Exit, Failure};
 use crate::fence::redis::{Durability, Marks};
-use crate::fence::{Fence, FenceError, FenceTarget, postgres, sqlite};
+use crate::fence::{Fence, FenceError, FenceTarget, mysql, postgres, sqlite};
 use crate::locks::{ResourceName, Token};
 
 /// Where marks are. May hold a password: it is never printed.
@@ -17,6 +18,8 @@ use crate::locks::{ResourceName, Token};
 pub enum Store {
     /// A connection string.
     Postgres(String),
+    /// A URL.
+    Mysql(String),
     /// A URL.
     Redis(String),
     /// A file that is there.
@@ -39,10 +42,11 @@ pub fn parsed(text: &str) -> Result<Store, String> {
     }
     match text.split_once("://").map(|(scheme, _)| scheme) {
         Some("postgres" | "postgresql") => Ok(Store::Postgres(text.to_owned())),
+        Some("mysql" | "mariadb") => Ok(Store::Mysql(text.to_owned())),
         Some("redis" | "redis+unix" | "unix") => Ok(Store::Redis(text.to_owned())),
-        Some(_) | None => {
-            Err("say postgres://…, redis://…, redis+unix:///path or sqlite:path".to_owned())
-        }
+        Some(_) | None => Err("say postgres://…, mysql://…, redis://…, redis+unix:///path or \
+             sqlite:path"
+            .to_owned()),
     }
 }
 
@@ -54,6 +58,7 @@ pub fn parsed(text: &str) -> Result<Store, String> {
 pub async fn install(store: &Store, tag: &str) -> Result<Option<String>, Failure> {
     match store {
         Store::Postgres(url) => postgres::install(&connect(url).await?).await?,
+        Store::Mysql(url) => mysql::install(&mut mysql(url).await?).await?,
         Store::Sqlite(path) => sqlite::install(&open(path, Duration::from_secs(10))?)?,
         Store::Redis(url) => {
             let (marks, mut connection) = (Marks::new(tag)?, redis(url).await?);
@@ -98,6 +103,15 @@ pub fn target(store: &Store, tag: &str) -> Result<Box<dyn FenceTarget>, Failure>
     Ok(match store {
         Store::Postgres(url) => {
             Box::new(postgres::Target::new(url.parse().map_err(|error| usage(&error))?))
+        }
+        Store::Mysql(url) => {
+            let opts = mysql_opts(url)?;
+            let at = opts.socket().map_or_else(
+                || format!("{}:{}", opts.ip_or_hostname(), opts.tcp_port()),
+                str::to_owned,
+            );
+            let database = opts.db_name().unwrap_or_default();
+            Box::new(mysql::Target::new(format!("mysql {at}/{database}"), opts))
         }
         Store::Sqlite(path) => Box::new(sqlite::Target::new(path)),
         Store::Redis(url) => {
@@ -149,9 +163,29 @@ pub async fn mark(
 ) -> Result<Option<Token>, Failure> {
     Ok(match store {
         Store::Postgres(url) => postgres::mark(&connect(url).await?, resource, slot).await?,
+        Store::Mysql(url) => mysql::mark(&mut mysql(url).await?, resource, slot).await?,
         Store::Sqlite(path) => sqlite::mark(&open(path, Duration::from_secs(10))?, resource, slot)?,
         Store::Redis(url) => Marks::new(tag)?.mark(&mut redis(url).await?, resource, slot).await?,
     })
+}
+
+/// Whether it is the server that has said no, such as for want of a right: nothing was done.
+pub fn refuses(error: &(dyn std::error::Error + Send + Sync + 'static)) -> bool {
+    let postgres = error.downcast_ref::<tokio_postgres::Error>().and_then(|e| e.as_db_error());
+    // Not that it shuts down (57), or lost a connection (08).
+    let code = |error: &tokio_postgres::error::DbError| error.code().code()[..2].to_owned();
+    let postgres = postgres.is_some_and(|error| !["57", "08"].contains(&&*code(error)));
+    let redis = error.downcast_ref::<redis::RedisError>().is_some_and(|error| {
+        use redis::{ErrorKind, ServerErrorKind};
+        match error.kind() {
+            ErrorKind::Extension => true,
+            ErrorKind::Server(kind) => kind != ServerErrorKind::BusyLoading,
+            _ => false,
+        }
+    });
+    let mysql = error.downcast_ref::<mysql_async::Error>();
+    let mysql = mysql.is_some_and(|error| matches!(error, mysql_async::Error::Server(_)));
+    postgres || redis || mysql
 }
 
 async fn connect(url: &str) -> Result<Client, Failure> {
@@ -160,6 +194,21 @@ async fn connect(url: &str) -> Result<Client, Failure> {
     // It ends with its client; what failed is seen by the client.
     tokio::spawn(async move { drop(connection.await) });
     Ok(client)
+}
+
+fn mysql_opts(url: &str) -> Result<Opts, Failure> {
+    // The driver knows one of the two names.
+    let url =
+        url.strip_prefix("mariadb").map_or_else(|| url.to_owned(), |rest| format!("mysql{rest}"));
+    Opts::from_url(&url)
+        .map_err(|error| Failure::new(Exit::Usage, format!("the store's address: {error}")))
+}
+
+async fn mysql(url: &str) -> Result<Conn, Failure> {
+    let opts = mysql_opts(url)?;
+    // This driver's word includes why.
+    let unreachable = |error| format!("the store cannot be reached: {error}");
+    Conn::new(opts).await.map_err(|error| Failure::new(Exit::Unreachable, unreachable(error)))
 }
 
 async fn redis(url: &str) -> Result<MultiplexedConnection, Failure> {

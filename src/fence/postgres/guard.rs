@@ -15,14 +15,19 @@ use super::from_call;
 /// `job/{id}`. Text alone makes one resource of the whole table. A row that moves from one
 /// resource to another needs both.
 ///
-/// `epoch` names a `bigint` column that the trigger keeps at the token that was checked (of a
-/// shared grant, at its floor), so that readers see which tenure has written a row; it is
-/// added where it is missing. A statement that writes another epoch itself is refused, except
+/// `epoch` names a `bigint` column that the trigger keeps at the resource's mark, which is the
+/// token of the exclusive grant that was checked, so that readers see which tenure has written
+/// a row; it is added where it is missing. A statement that writes another epoch itself is refused, except
 /// 0 and `NULL`, which stand for none.
 ///
+/// A row whose template has no value is refused. Columns of a template are integers, `numeric`,
+/// `boolean`, `uuid`, text or enumerations, and not generated.
+///
 /// What it does not stop: the owner of the table and superusers, who can take the guard off or
-/// switch triggers off; replication, which applies what was checked elsewhere. `TRUNCATE` is
-/// refused. Rows that are there already are left as they are.
+/// switch triggers off; replication, which applies what was checked elsewhere; a trigger whose
+/// name comes after `~ringfence_guard` and changes the row once more. `TRUNCATE` is refused,
+/// also of the partitions that are there; for those that are added later, guard again. Tables
+/// that others inherit from cannot be guarded. Rows that are there already are left as they are.
 ///
 /// For the owner of both the table and the schema `ringfence`.
 ///

@@ -150,6 +150,85 @@ async fn a_guard_that_makes_no_sense_is_refused() {
     assert!(guard("jobs", "job/{id}").await.contains("does not exist"));
 }
 
+fn refused_with(answer: Result<(), tokio_postgres::Error>) -> (String, String) {
+    let error = answer.expect_err("refused");
+    let said = error.as_db_error().expect("PostgreSQL's own words");
+    (said.code().code().to_owned(), said.message().to_owned())
+}
+
+#[tokio::test]
+async fn a_row_that_names_no_resource_is_refused() {
+    let (_destination, client) = guarded().await;
+    let table = "CREATE TABLE visit (tenant text, n int, twice int GENERATED ALWAYS AS (n * 2) STORED, day date)";
+    client.batch_execute(table).await.expect("an empty database");
+    postgres::guard_table(&client, "visit", "tenant/{tenant}", Some("epoch")).await.expect("ours");
+    let nobody = client.batch_execute("INSERT INTO visit (tenant, n) VALUES (NULL, 1)").await;
+    let (code, said) = refused_with(nobody);
+    assert_eq!((&*code, said.contains("this row names no resource")), ("RF006", true), "{said}");
+    for (template, epoch) in [("x/{twice}", None), ("x/{day}", None), ("x", Some("tenant"))] {
+        let refused = postgres::guard_table(&client, "visit", template, epoch).await;
+        let FenceError::Store(error) = refused.expect_err("refused") else { panic!("its words") };
+        let error = *error.downcast::<tokio_postgres::Error>().expect("PostgreSQL's");
+        assert_eq!(refused_with(Err(error)).0, "RF004", "{template} {epoch:?}");
+    }
+}
+
+#[tokio::test]
+async fn partitions_are_guarded_and_tables_that_others_inherit_from_are_not_taken() {
+    let (_destination, client) = guarded().await;
+    let tables = "CREATE TABLE part (id int, s text) PARTITION BY RANGE (id); \
+                  CREATE TABLE part1 PARTITION OF part FOR VALUES FROM (0) TO (10); \
+                  CREATE TABLE parent (id int); CREATE TABLE child () INHERITS (parent)";
+    client.batch_execute(tables).await.expect("an empty database");
+    for _ in 0..2 {
+        postgres::guard_table(&client, "part", "part/{id}", None).await.expect("ours");
+    }
+    for write in ["INSERT INTO part VALUES (1, 'x')", "INSERT INTO part1 VALUES (1, 'x')"] {
+        assert_eq!(unchecked(client.batch_execute(write).await), "part/1");
+    }
+    for empties in ["TRUNCATE part", "TRUNCATE part1"] {
+        assert_eq!(refused_with(client.batch_execute(empties).await).0, "RF006");
+    }
+    let refused = postgres::guard_table(&client, "parent", "parent/{id}", None).await;
+    assert!(matches!(refused, Err(FenceError::Store(_))), "{refused:?}");
+    postgres::unguard_table(&client, "part").await.expect("ours");
+    client.batch_execute("INSERT INTO part VALUES (1, 'x'); TRUNCATE part1").await.expect("free");
+}
+
+/// Two tables share no guard, though they were dumped and restored with other numbers.
+#[tokio::test]
+async fn each_table_has_a_guard_of_its_own_and_keeps_it() {
+    let (_destination, client) = guarded().await;
+    let other = "CREATE TABLE other (id int)";
+    client.batch_execute(other).await.expect("an empty database");
+    postgres::guard_table(&client, "other", "other/{id}", None).await.expect("ours");
+    postgres::guard_table(&client, "other", "another/{id}", None).await.expect("ours");
+    let insert = "INSERT INTO other VALUES (1)";
+    assert_eq!(unchecked(client.batch_execute(insert).await), "another/1");
+    assert_eq!(unchecked(client.batch_execute("DELETE FROM job").await), "job/7");
+    let count =
+        "SELECT count(*) FROM pg_proc WHERE proname LIKE 'guard\\_%' AND proname <> 'guard_table'";
+    let count: i64 = client.query_typed_one(count, &[]).await.expect("a number").get(0);
+    assert_eq!(count, 2, "what is not used any more is gone");
+}
+
+/// As a dump of another server may bring it: the number of a transaction that is still to come.
+#[tokio::test]
+async fn a_check_that_a_dump_brought_counts_in_no_transaction() {
+    let (_destination, mut client) = guarded().await;
+    write(&mut client, 6).await.expect("checked");
+    let next = "UPDATE ringfence.marks SET checked_in = txid_current() + 1";
+    client.batch_execute(next).await.expect("a superuser");
+    let number = "SELECT checked_in FROM ringfence.marks";
+    let next: i64 = client.query_typed_one(number, &[]).await.expect("a row").get(0);
+    let update = "BEGIN; UPDATE job SET state = 'unchecked' WHERE id = 7";
+    let refused = client.batch_execute(update).await;
+    assert_eq!(unchecked(refused), "job/7");
+    client.batch_execute("ROLLBACK").await.expect("a transaction");
+    let now: i64 = client.query_typed_one("SELECT txid_current()", &[]).await.expect("one").get(0);
+    assert!(now >= next, "the transaction {next} has been: it is {now}");
+}
+
 /// Who may only use the tables can neither forge a check nor take the guard off.
 #[tokio::test]
 async fn an_application_without_rights_on_the_marks_passes_by_the_check_only() {

@@ -184,6 +184,9 @@ async fn a_raise_gives_up_on_an_unbounded_owner_and_says_busy() {
     let wait = Duration::from_millis(50);
     let busy = postgres::raise(&mut new, &exclusive("job/7", NEW), wait).await;
     assert!(matches!(busy, Err(FenceError::Busy(_))), "{busy:?}");
+    // A write is bounded from its check on.
+    let busy = postgres::begin(&mut new, &exclusive("job/7", NEW), wait).await.map(drop);
+    assert!(matches!(busy, Err(FenceError::Busy(_))), "{busy:?}");
     frozen.rollback().await.expect("connected");
     postgres::raise(&mut new, &exclusive("job/7", NEW), wait * 1000).await.expect("nobody writes");
 }
