@@ -1,0 +1,3 @@
+//! Fault injection for Ringfence: real processes under real faults on one machine.
+
+pub mod means;
