@@ -1,3 +1,5 @@
 //! Fault injection for Ringfence: real processes under real faults on one machine.
 
+pub mod check;
+pub mod history;
 pub mod means;
