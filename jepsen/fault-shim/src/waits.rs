@@ -28,25 +28,29 @@ pub unsafe extern "C" fn syscall(
     type Function =
         unsafe extern "C" fn(c_long, c_long, c_long, c_long, c_long, c_long, c_long) -> c_long;
     let real = real!(c"syscall" as Function);
-    let waits = number == libc::SYS_futex && d != 0 && page().is_some();
-    // SAFETY: other calls go to the C library as they came. In a futex wait `d` is null or the
-    // address of a time, which the caller keeps alive.
-    unsafe {
-        if waits && let Some(time) = futex_time(b as c_int, *(d as *const timespec)) {
-            return real(number, a, b, c, &raw const time as c_long, e, f);
+    // Whoever calls with fewer arguments leaves anything at all in the others: only in a wait
+    // may `d` be read.
+    let real_time = match futex_wait(b as c_int) {
+        Some(wait) if number == libc::SYS_futex && d != 0 && page().is_some() => {
+            // SAFETY: a futex wait has a fourth argument, which is null or the address of a
+            // time that the caller keeps alive.
+            Some(wait(unsafe { *(d as *const timespec) }))
         }
-        real(number, a, b, c, d, e, f)
-    }
+        Some(_) | None => None,
+    };
+    let d = real_time.as_ref().map_or(d, |time| std::ptr::from_ref(time) as c_long);
+    // SAFETY: the call goes to the C library as it came, but for the time.
+    unsafe { real(number, a, b, c, d, e, f) }
 }
 
-/// The real time for a futex operation that waits; no other takes a time there.
-fn futex_time(operation: c_int, time: timespec) -> Option<timespec> {
+/// What turns the time of a futex operation into real time, if it is one that waits.
+fn futex_wait(operation: c_int) -> Option<fn(timespec) -> timespec> {
     match operation & libc::FUTEX_CMD_MASK {
-        libc::FUTEX_WAIT => Some(length(time)),
+        libc::FUTEX_WAIT => Some(length),
         libc::FUTEX_WAIT_BITSET if operation & libc::FUTEX_CLOCK_REALTIME != 0 => {
-            Some(deadline(Kind::Wall, time))
+            Some(|time| deadline(Kind::Wall, time))
         }
-        libc::FUTEX_WAIT_BITSET => Some(deadline(Kind::Monotonic, time)),
+        libc::FUTEX_WAIT_BITSET => Some(|time| deadline(Kind::Monotonic, time)),
         _ => None,
     }
 }

@@ -221,13 +221,15 @@ impl Facts {
             let mut given_up = life.map_or(NEVER, |life| life.closed);
             given_up = given_up.min(acts.ended.get(&tenure.token).copied().unwrap_or(NEVER));
             let sure = tenure.confirm.is_some_and(|confirm| confirm.1 != NEVER);
-            if let Some(barrier) = acts.barriers.get(&tenure.token).filter(|_| !sure) {
-                given_up = given_up.min(tenure.asked.0 + barrier);
+            if let Some(barrier) = acts.barriers.get(&(tenure.session, tenure.request)) {
+                self.strict.insert(tenure.token);
+                if !sure {
+                    given_up = given_up.min(tenure.asked.0 + barrier);
+                }
             }
             tenure.given_up = given_up;
             tenure.end = given_up.min(life.map_or(0, |life| life.sure_until));
         }
-        self.strict = acts.barriers.into_keys().collect();
         self.freezes(evidence);
     }
 
@@ -274,8 +276,8 @@ struct Acts {
     /// First invocation of a release or revoke that may have had an effect.
     ended: HashMap<u64, u64>,
     confirmed: HashMap<u64, (u64, u64)>,
-    /// Of strict handoffs, in nanoseconds, less the allowance.
-    barriers: HashMap<u64, u64>,
+    /// Of requests for a strict handoff, in nanoseconds, less the allowance.
+    barriers: HashMap<(Session, u64), u64>,
 }
 
 impl Acts {
@@ -294,8 +296,11 @@ impl Acts {
             known.0 = known.0.min(confirm.at.t_inv);
             known.1 = known.1.min(confirm.at.t_ret);
         }
-        let strict = evidence.acquires.iter().filter_map(|a| Some((a.token?, a.barrier_ms?)));
-        let barriers = strict.map(|(token, ms)| (token, settings.sure_ns(ms))).collect();
+        let strict = evidence.acquires.iter().filter_map(|acquire| {
+            let barrier = settings.sure_ns(acquire.barrier_ms?);
+            Some(((acquire.session, acquire.request), barrier))
+        });
+        let barriers = strict.collect();
         Acts { ended, confirmed, barriers }
     }
 }

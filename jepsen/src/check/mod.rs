@@ -153,6 +153,15 @@ pub fn check(run: &Run) -> Vec<Verdict> {
     verdicts.collect()
 }
 
+/// `results.json`: over all, and each checker.
+///
+/// # Errors
+/// None that a verdict can bring about.
+pub fn results(verdicts: &[Verdict]) -> Result<String> {
+    let all = serde_json::json!({"valid": over_all(verdicts), "checkers": verdicts});
+    Ok(serde_json::to_string_pretty(&all)?)
+}
+
 fn session(of: Session) -> String {
     match of.cluster {
         0 => format!("session {}", of.id),

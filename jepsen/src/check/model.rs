@@ -92,11 +92,12 @@ impl Model for Lock {
         (state.now <= step.ret.unwrap_or(NEVER)).then_some(state)
     }
 
-    fn unit(&self, call: &Call) -> Option<u64> {
+    /// A token: its grant, its end, and the reads that show it.
+    fn units(&self, call: &Call) -> Vec<u64> {
         match call {
-            Call::Acquire { token, .. } => *token,
-            Call::Release { token, .. } => Some(*token),
-            Call::Read { .. } => None,
+            Call::Acquire { token, .. } => token.iter().copied().collect(),
+            Call::Release { token, .. } => vec![*token],
+            Call::Read { holders } => holders.clone(),
         }
     }
 }

@@ -53,22 +53,22 @@ fn ended(run: &Run) -> HashMap<u64, (u64, u64)> {
 /// restored cluster begins its revisions anew.
 fn index_goes_back(run: &Run, of: &BTreeMap<Name, Vec<&Read>>, verdict: &mut Verdict) {
     let told = || of.values().flatten().filter(|read| read.at.log_index > 0);
-    let mut ends: Vec<(u64, u64, u64)> =
-        told().map(|read| (read.at.t_ret, read.at.log_index, read.at.ret)).collect();
-    ends.sort_unstable();
-    let mut begins: Vec<&&Read> = told().collect();
-    begins.sort_by_key(|read| read.at.t_inv);
     let restores = run.evidence.faults.iter().filter(|fault| fault.f == "restore");
     let restores: Vec<u64> = restores.map(|fault| fault.time).collect();
     let epoch = |time: u64| restores.partition_point(|restore| *restore <= time);
+    let within = told().filter(|read| epoch(read.at.t_inv) == epoch(read.at.t_ret));
+    let mut begins: Vec<&&Read> = within.collect();
+    let mut ends: Vec<(u64, u64, u64)> =
+        begins.iter().map(|read| (read.at.t_ret, read.at.log_index, read.at.ret)).collect();
+    ends.sort_unstable();
+    begins.sort_by_key(|read| read.at.t_inv);
     let mut ends = ends.into_iter().peekable();
     let mut highest = (0, 0, 0);
     for read in begins {
         while let Some((time, index, op)) = ends.next_if(|end| end.0 < read.at.t_inv) {
             highest = highest.max((epoch(time), index, op));
         }
-        let own = (epoch(read.at.t_inv), epoch(read.at.t_ret));
-        if own == (highest.0, highest.0) && read.at.log_index < highest.1 {
+        if epoch(read.at.t_inv) == highest.0 && read.at.log_index < highest.1 {
             let what = format!(
                 "a read speaks of revision {}; one before it of {}",
                 read.at.log_index, highest.1

@@ -31,9 +31,8 @@ pub trait Model {
     /// The state after this call, or none if it cannot come next.
     fn step(&self, state: &Self::State, step: &Step<Self::Call>) -> Option<Self::State>;
 
-    /// Of calls that can be left out of a lawful history together without making it unlawful,
-    /// what they have in common; none of a call that cannot.
-    fn unit(&self, call: &Self::Call) -> Option<u64>;
+    /// To which units a call belongs: a lawful history is lawful without all calls of a unit too.
+    fn units(&self, call: &Self::Call) -> Vec<u64>;
 }
 
 /// What the search found.
@@ -223,14 +222,14 @@ where
     let first = returns.partition_point(|until| !unlawful(&begun(*until), Some(*until)));
     let until = returns.get(first).copied();
     let mut kept = until.map_or(all.clone(), begun);
-    let mut units: Vec<Option<u64>> = kept.iter().map(|p| model.unit(&calls[*p].call)).collect();
+    let mut units: Vec<u64> = kept.iter().flat_map(|p| model.units(&calls[*p].call)).collect();
     units.sort_unstable();
     units.dedup();
-    for unit in units.into_iter().flatten() {
+    for unit in units {
         let without: Vec<usize> = kept
             .iter()
             .copied()
-            .filter(|place| model.unit(&calls[*place].call) != Some(unit))
+            .filter(|place| !model.units(&calls[*place].call).contains(&unit))
             .collect();
         if unlawful(&without, until) {
             kept = without;

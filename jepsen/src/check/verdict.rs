@@ -1,6 +1,7 @@
 //! What a checker says of a run.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -84,6 +85,25 @@ impl Verdict {
             Some(count) => *count += more,
             None => drop(self.counts.insert(what.to_owned(), more)),
         }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = match self.valid {
+            Valid::True => "ok",
+            Valid::Unknown => "unknown",
+            Valid::False => "INVALID",
+        };
+        let counts: Vec<String> = self.counts.iter().map(|(of, n)| format!("{of} {n}")).collect();
+        writeln!(f, "{:<14} {word:<8} {}", self.checker, counts.join(", "))?;
+        for why in self.unknown.iter().take(3) {
+            writeln!(f, "    {why}")?;
+        }
+        for violation in self.violations.iter().take(3) {
+            writeln!(f, "    {}: {} {:?}", violation.about, violation.what, violation.ops)?;
+        }
+        Ok(())
     }
 }
 

@@ -52,6 +52,13 @@ fn without_faults_clocks_are_right_and_waits_end_in_time() {
 }
 
 #[test]
+fn a_wake_is_not_taken_for_a_wait() {
+    let (shim, mut subject, _run) = subject();
+    shim.set_origin(Duration::from_secs(1));
+    assert_eq!(subject.ask("wake").unwrap(), [0]);
+}
+
+#[test]
 fn a_step_of_the_wall_clock_moves_no_other_clock_and_no_wait() {
     let (shim, mut subject, _run) = subject();
     let before = subject.ask("clocks").unwrap();

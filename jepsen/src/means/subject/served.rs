@@ -17,7 +17,7 @@ use super::super::{Run, proc};
 use super::waits;
 
 /// The commands, for whoever types a wrong one.
-const COMMANDS: &str = "clocks | waits MS | burn MS | leave | sync BYTES | write BYTES";
+const COMMANDS: &str = "clocks | waits MS | wake | burn MS | leave | sync BYTES | write BYTES";
 
 /// Answers standard input until it ends. Files are made in `folder`.
 ///
@@ -25,6 +25,7 @@ const COMMANDS: &str = "clocks | waits MS | burn MS | leave | sync BYTES | write
 ///   its leases are counted on, in nanoseconds.
 /// - `waits MS`: waits in each of [`super::WAITS`] ways for so long, and answers how long each took by
 ///   `Instant`, in nanoseconds.
+/// - `wake`: wakes nobody, with junk where a wait has its time, and answers how many it woke.
 /// - `burn MS`: computes for so long, and answers how much CPU time it got, in nanoseconds.
 /// - `leave`: makes some of everything in a run under the folder's `runs`, to be killed with it.
 /// - `sync BYTES`: appends to `subject.written`, syncs, and answers 0 or the errno.
@@ -42,6 +43,7 @@ pub fn serve(folder: &Path) -> Result<()> {
         let answer = match word {
             "clocks" => clocks(start),
             "waits" => waits::each(Duration::from_millis(number)),
+            "wake" => vec![waits::wake_nobody()],
             "burn" => vec![burn(Duration::from_millis(number))],
             "leave" => leave(folder).map(|()| vec![0])?,
             "sync" => vec![log.append(number, true)],

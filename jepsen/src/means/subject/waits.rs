@@ -57,6 +57,16 @@ fn tokio_task(wanted: Duration) {
     runtime.block_on(task).expect("a sleep does not panic");
 }
 
+/// Wakes whoever waits for a word that is nobody else's. The fourth argument, which a wake does
+/// not have, is an address that cannot be read, as it may be when a register is left as it was.
+#[allow(unsafe_code, reason = "a futex by the kernel's own interface")]
+pub fn wake_nobody() -> i64 {
+    let (word, junk) = (0u32, 1usize);
+    let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: a wake looks at the word's address only.
+    unsafe { libc::syscall(libc::SYS_futex, &raw const word, operation, 1, junk) }
+}
+
 /// `pthread_cond_timedwait` on a condition of this clock: RocksDB waits by the wall clock.
 #[allow(unsafe_code, reason = "the C library's condition variables")]
 fn c_condition(clock: libc::clockid_t, wanted: Duration) {

@@ -1,0 +1,146 @@
+//! The audit feed: a watch on everything that goes on at another node when one breaks off.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use ringfence::wire::v1::{self, watch_response::Part};
+use serde_json::{Value, json};
+
+use super::observe::connect;
+
+/// After so long without a word the feed is taken from another node.
+const SILENCE: Duration = Duration::from_millis(2_500);
+
+/// The ordinal of a revision after all that its entry brought about.
+const WHOLE: u32 = u32::MAX;
+
+/// Follows everything that happens until `stop`, into `audit.jsonl`. `reached` is the index up to
+/// which the file is complete.
+///
+/// # Errors
+/// The file cannot be written.
+pub async fn follow(
+    addresses: &[String],
+    folder: &Path,
+    reached: &AtomicU64,
+    stop: &AtomicBool,
+) -> Result<()> {
+    let path = folder.join("audit.jsonl");
+    let file = File::options().append(true).create_new(true).open(&path);
+    let mut feed = Feed {
+        file: file.with_context(|| format!("cannot begin {}", path.display()))?,
+        at: None,
+        cluster: Vec::new(),
+    };
+    for address in addresses.iter().cycle() {
+        if stop.load(Ordering::SeqCst) {
+            break;
+        }
+        feed.from(address, reached, stop).await?;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Ok(())
+}
+
+struct Feed {
+    file: File,
+    /// The last revision that was told.
+    at: Option<v1::Revision>,
+    cluster: Vec<u8>,
+}
+
+impl Feed {
+    /// Follows one node until it breaks off.
+    async fn from(&mut self, address: &str, reached: &AtomicU64, stop: &AtomicBool) -> Result<()> {
+        let Ok(channel) = connect(address).await else { return Ok(()) };
+        let request = v1::WatchRequest {
+            what: None,
+            resume_after: self.at,
+            cluster_id: self.cluster.clone().into(),
+        };
+        let mut client = v1::watch_client::WatchClient::new(channel);
+        let opened = client.watch(request);
+        let mut stream = match tokio::time::timeout(SILENCE, opened).await {
+            Ok(Ok(answer)) => answer.into_inner(),
+            Ok(Err(status)) => return self.broken(&status),
+            Err(_) => return Ok(()),
+        };
+        let resumed = self.at.is_some();
+        while !stop.load(Ordering::SeqCst) {
+            match tokio::time::timeout(SILENCE, stream.message()).await {
+                Ok(Ok(Some(answer))) => self.take(answer, resumed)?,
+                Ok(Err(status)) => return self.broken(&status),
+                Ok(Ok(None)) | Err(_) => return Ok(()),
+            }
+            reached.store(self.at.map_or(0, |at| at.index), Ordering::SeqCst);
+        }
+        Ok(())
+    }
+
+    /// What is no longer kept is missing for good.
+    fn broken(&mut self, status: &tonic::Status) -> Result<()> {
+        if ringfence::wire::Reason::of(status) == Some(ringfence::wire::Reason::Compacted) {
+            self.at = None;
+            self.write(&json!({"kind": "gap"}))?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, answer: v1::WatchResponse, resumed: bool) -> Result<()> {
+        if !answer.cluster_id.is_empty() {
+            self.cluster = answer.cluster_id.to_vec();
+        }
+        match answer.part {
+            Some(Part::State(state)) if !resumed && state.last => self.at = state.at,
+            Some(Part::State(_)) | None => {}
+            Some(Part::Events(events)) => {
+                for event in events.events {
+                    self.write(&line(&event))?;
+                    self.at = event.at.or(self.at);
+                }
+            }
+            Some(Part::Progress(at)) => self.at = Some(at),
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, line: &Value) -> Result<()> {
+        self.file.write_all(format!("{line}\n").as_bytes()).context("cannot write the feed")
+    }
+}
+
+/// Whether a feed that was told up to here has all of the entry at this index.
+#[must_use]
+pub fn complete(at: v1::Revision, index: u64) -> bool {
+    at.index > index || (at.index == index && at.ordinal == WHOLE)
+}
+
+/// A word of `events.proto` without its prefix.
+fn word(name: &str, prefix: &str) -> String {
+    name.strip_prefix(prefix).unwrap_or(name).to_ascii_lowercase()
+}
+
+fn line(event: &v1::Event) -> Value {
+    let at = event.at.unwrap_or_default();
+    let mut line = json!({
+        "cluster": 0, "index": at.index, "ordinal": at.ordinal,
+        "kind": word(event.kind().as_str_name(), "EVENT_KIND_"),
+        "resources": event.resources, "session": event.session, "request": event.request,
+        "token": event.token, "slots": event.slots, "slot": event.slot, "floor": event.floor,
+        "by": event.by,
+    });
+    if event.mode() != v1::Mode::Unspecified {
+        line["mode"] = json!(word(event.mode().as_str_name(), "MODE_"));
+    }
+    if event.phase() != v1::Phase::Unspecified {
+        line["phase"] = json!(word(event.phase().as_str_name(), "PHASE_"));
+    }
+    if event.cause() != v1::Cause::Unspecified {
+        line["cause"] = json!(word(event.cause().as_str_name(), "CAUSE_"));
+    }
+    line
+}
