@@ -55,11 +55,17 @@ pub struct Client {
     /// A release that it will send once more, when it is long out of date.
     late: Option<(u64, String, u64)>,
     /// In the last phase: the resources that it proves.
-    prove: Option<Vec<&'static str>>,
+    prove: Option<Vec<String>>,
 }
 
-/// Resources of the toy, and of each how it is used.
-const RESOURCES: [&str; 7] = ["mx/0", "mx/1", "mx/2", "rw/0", "rw/1", "sl/0", "st/0"];
+/// Resources of the toy, for so many clients; the beginning of a name says how it is used.
+pub fn resources(clients: usize) -> Vec<String> {
+    let sets = 0..(clients / 8).max(1);
+    let of = |set: usize| {
+        ["mx/a", "mx/b", "mx/c", "rw/a", "rw/b", "sl/a", "st/a"].map(|name| format!("{name}{set}"))
+    };
+    sets.flat_map(of).collect()
+}
 
 impl Client {
     pub fn new(number: usize, world: &mut World) -> Client {
@@ -81,8 +87,8 @@ impl Client {
     }
 
     /// The last phase begins. The first client proves all resources, the others go.
-    pub fn finish(&mut self) {
-        self.prove = Some(if self.number == 0 { RESOURCES.to_vec() } else { Vec::new() });
+    pub fn finish(&mut self, resources: &[String]) {
+        self.prove = Some(if self.number == 0 { resources.to_vec() } else { Vec::new() });
     }
 
     pub fn done(&self) -> bool {
@@ -136,14 +142,13 @@ impl Client {
     }
 
     fn idle(&mut self, world: &mut World) -> Act {
-        let drawn = usize::try_from(world.below(RESOURCES.len() as u64)).unwrap_or(0);
-        let name = self.prove.as_ref().and_then(|left| left.last().copied());
+        let drawn = usize::try_from(world.below(world.resources.len() as u64)).unwrap_or(0);
+        let name = self.prove.as_ref().and_then(|left| left.last().cloned());
         // Back to what it will release once more.
-        let again = self.late.as_ref().filter(|_| world.chance(500));
-        let again = again.and_then(|late| RESOURCES.into_iter().find(|name| *name == late.1));
-        let name = name.or(again).unwrap_or(RESOURCES[drawn]);
+        let again = self.late.as_ref().filter(|_| world.chance(500)).map(|late| late.1.clone());
+        let name = name.or(again).unwrap_or_else(|| world.resources[drawn].clone());
         if self.prove.is_none() && world.chance(150) {
-            return Act::Get(name.to_owned());
+            return Act::Get(name);
         }
         let mode = match &name[..2] {
             "rw" if world.chance(700) => Mode::Shared,
@@ -154,10 +159,10 @@ impl Client {
         Act::Acquire(Ask {
             session: self.session,
             request: self.request,
-            resource: name.to_owned(),
             mode,
             slots: if mode == Mode::Slots { 2 } else { 0 },
             strict: name.starts_with("st"),
+            resource: name,
         })
     }
 
@@ -339,7 +344,11 @@ impl Client {
         // Some stop for longer than their lease, before they go on as if nothing had been.
         let often = if matches!(self.stage, Stage::Holding(..)) { 80 } else { 10 };
         let long = self.prove.is_none() && world.chance(often);
-        let short = if matches!(self.stage, Stage::Barrier(_)) { 400 } else { 60 };
+        let short = match self.stage {
+            Stage::Barrier(_) => 400,
+            Stage::Asking(_) => 200,
+            Stage::Outside | Stage::Idle | Stage::Holding(..) | Stage::Done => 60,
+        };
         let pause = if long { TTL + world.below(TTL) } else { 2 * MS + world.below(short * MS) };
         if long {
             self.renewed = world.now + pause;
