@@ -70,6 +70,8 @@ pub mod recovery;
 pub mod requests;
 pub mod search;
 pub mod settings;
+#[cfg(test)]
+mod stories;
 pub mod tokens;
 pub mod verdict;
 

@@ -10,3 +10,6 @@ mod world;
 
 pub use mutant::Mutant;
 pub use world::run;
+
+#[cfg(test)]
+mod tests;
