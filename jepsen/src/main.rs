@@ -60,14 +60,14 @@ fn main() -> Result<ExitCode> {
     }
 }
 
-/// Checks a run, writes `results.json` beside it and prints what was found.
+/// Checks a run, writes the results beside it and prints what was found.
 fn judge(folder: &Path) -> Result<ExitCode> {
     let begun = Instant::now();
     let run = check::Run::load(folder)?;
     let loaded = begun.elapsed();
     let verdicts = check::check(&run);
     let (took, events) = (begun.elapsed(), run.evidence.events);
-    std::fs::write(folder.join("results.json"), check::results(&verdicts)?)?;
+    check::write_results(folder, &verdicts)?;
     for verdict in &verdicts {
         print!("{verdict}");
     }

@@ -115,6 +115,8 @@ pub struct Acquire {
     pub slots: u32,
     /// Of a strict handoff: how long it may stay unconfirmed.
     pub barrier_ms: Option<u64>,
+    /// That it came back active: raised and confirmed.
+    pub confirmed: bool,
     /// Of what was granted; none if it was only queued.
     pub token: Option<u64>,
     pub slot: Option<u32>,
