@@ -4,7 +4,8 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::authority::{Answer, Ask, Authority, Grant, TTL, word};
+use super::act::{Act, done, holders};
+use super::authority::{Answer, Ask, Grant, TTL, word};
 use super::mutant::Mutant;
 use super::world::{Due, MS, World};
 use crate::check::evidence::Mode;
@@ -27,20 +28,6 @@ enum Stage {
     Done,
 }
 
-/// What it does.
-#[derive(Clone, Debug)]
-enum Act {
-    Open,
-    Renew,
-    Close,
-    Acquire(Ask),
-    Confirm(Grant),
-    Release { resource: String, token: u64, late: bool },
-    Get(String),
-    Check(Grant),
-    Write { grant: Grant, element: String, read: u64 },
-}
-
 /// A client.
 pub struct Client {
     number: usize,
@@ -56,15 +43,6 @@ pub struct Client {
     late: Option<(u64, String, u64)>,
     /// In the last phase: the resources that it proves.
     prove: Option<Vec<String>>,
-}
-
-/// Resources of the toy, for so many clients; the beginning of a name says how it is used.
-pub fn resources(clients: usize) -> Vec<String> {
-    let sets = 0..(clients / 8).max(1);
-    let of = |set: usize| {
-        ["mx/a", "mx/b", "mx/c", "rw/a", "rw/b", "sl/a", "st/a"].map(|name| format!("{name}{set}"))
-    };
-    sets.flat_map(of).collect()
 }
 
 impl Client {
@@ -103,7 +81,19 @@ impl Client {
             return Ok(());
         };
         world.operations += 1;
-        let (f, value) = self.arguments(&act, world);
+        match &act {
+            Act::Open => self.cluster = world.authority.cluster,
+            Act::Acquire(ask) => self.stage = Stage::Asking(ask.clone()),
+            Act::Renew
+            | Act::Close
+            | Act::Confirm(_)
+            | Act::Release { .. }
+            | Act::Get(_)
+            | Act::Check(_)
+            | Act::Write { .. } => {}
+        }
+        let last = self.prove.is_some();
+        let (f, value) = act.arguments(self.session, self.cluster, self.number, last);
         world.journal.invoke(world.now, self.process, f, value, Some("n1"))?;
         self.act = Some(act);
         let delay = MS / 2 + world.below(6 * MS);
@@ -187,54 +177,6 @@ impl Client {
                 Act::Write { grant, element: format!("e{}", world.next_element), read }
             }
         })
-    }
-
-    fn arguments(&mut self, act: &Act, world: &mut World) -> (&'static str, Value) {
-        let (session, cluster) = (self.session, self.cluster);
-        match act {
-            Act::Open => {
-                self.cluster = world.authority.cluster;
-                (
-                    "open",
-                    json!({"owner": format!("w{}", self.number), "ttl_ms": TTL / MS,
-                    "cluster": self.cluster}),
-                )
-            }
-            Act::Renew => {
-                ("renew", json!({"session": session, "cluster": cluster, "ttl_ms": TTL / MS}))
-            }
-            Act::Close => ("close", json!({"session": session, "cluster": cluster})),
-            Act::Acquire(ask) => {
-                self.stage = Stage::Asking(ask.clone());
-                (
-                    "acquire",
-                    json!({"session": session, "cluster": cluster, "wait_ms": 60_000,
-                    "request": ask.request, "resource": ask.resource, "mode": word(ask.mode),
-                    "slots": ask.slots, "strict": ask.strict, "barrier_ms": 1_000,
-                    "final": self.prove.is_some()}),
-                )
-            }
-            Act::Confirm(grant) => (
-                "confirm",
-                json!({"session": session, "cluster": cluster,
-                "resource": grant.ask.resource, "token": grant.token}),
-            ),
-            Act::Release { resource, token, .. } => (
-                "release",
-                json!({"session": session,
-                "cluster": cluster, "resource": resource, "token": token}),
-            ),
-            Act::Get(resource) => ("get", json!({"resource": resource})),
-            Act::Check(grant) => {
-                ("check_token", json!({"resource": grant.ask.resource, "token": grant.token}))
-            }
-            Act::Write { grant, element, .. } => (
-                "write",
-                json!({"element": element,
-                "resource": grant.ask.resource, "token": grant.token, "floor": grant.floor,
-                "slot": grant.slot, "dest": "d1"}),
-            ),
-        }
     }
 
     /// The request arrives, perhaps where nobody leads any more; the answer may be lost.
@@ -410,24 +352,4 @@ impl Client {
             self.stage = Stage::Outside;
         }
     }
-}
-
-fn done(outcome: Result<(), &'static str>, value: Value) -> Completion {
-    match outcome {
-        Ok(()) => Completion::new(Kind::Ok, value),
-        Err(reason) => {
-            let mut end = Completion::new(Kind::Fail, Value::Null);
-            end.error = Some(reason.to_owned());
-            end
-        }
-    }
-}
-
-fn holders(authority: &Authority, resource: &str) -> Value {
-    let active = authority.mutant == Some(Mutant::BarrierShownActive);
-    let shown = authority.holders(resource).into_iter().map(|grant| {
-        json!({"token": grant.token, "mode": word(grant.ask.mode), "slot": grant.slot,
-            "phase": if grant.active || active { "active" } else { "barrier" }})
-    });
-    json!({"holders": shown.collect::<Vec<_>>()})
 }

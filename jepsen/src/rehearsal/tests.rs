@@ -5,7 +5,9 @@ use clap::ValueEnum;
 use super::{Mutant, run};
 use crate::check::{Run, Valid, check};
 
-const OPERATIONS: u64 = 1_500;
+/// Operations of the correct toy, and of each mutant.
+const OPERATIONS: u64 = 1_000;
+const OPERATIONS_MUTANT: u64 = 4_500;
 const CLIENTS: usize = 12;
 /// Seeds of the correct toy.
 const SEEDS: u64 = 200;
@@ -57,7 +59,7 @@ fn every_mutant_is_convicted_by_the_checkers_that_must() {
     for mutant in Mutant::value_variants() {
         let mut missing = judges(*mutant).to_vec();
         for seed in 0..TRIES {
-            let by = convicted(Some(*mutant), seed, 3 * OPERATIONS);
+            let by = convicted(Some(*mutant), seed, OPERATIONS_MUTANT);
             missing.retain(|judge| !by.iter().any(|by| by == judge));
             if missing.is_empty() {
                 break;

@@ -11,8 +11,9 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
+use super::act::resources;
 use super::authority::{Authority, TTL};
-use super::client::{Client, resources};
+use super::client::Client;
 use super::destination::Destination;
 use super::mutant::Mutant;
 use crate::history::Journal;
