@@ -36,6 +36,8 @@ struct Replay {
     ending: Vec<Session>,
     token: u64,
     at: (u32, u64, u32),
+    /// That events are missing: not all that is held is known.
+    partial: bool,
 }
 
 impl Checker for Audit {
@@ -46,20 +48,44 @@ impl Checker for Audit {
     fn check(&self, run: &Run, verdict: &mut Verdict) {
         let Some(audit) = &run.evidence.audit else { return };
         let mut replay = Replay::default();
+        let mut gaps = 0;
         for event in audit {
             verdict.add("events", 1);
             if event.kind == EventKind::Gap {
                 verdict.doubt(format!("events are missing after index {}", replay.at.1));
-                replay = Replay { token: replay.token, ..Replay::default() };
+                replay = Replay { token: replay.token, partial: true, ..Replay::default() };
                 continue;
             }
             replay.take(run, event, verdict);
         }
         replay.settle(run, verdict);
+        verdict.add("gaps", gaps);
     }
 }
 
 impl Replay {
+    /// Takes in a part of the state that follows a gap; false for what is an event. What is so
+    /// already was judged when it happened, or cannot be.
+    fn begin_with(&mut self, event: &Event) -> bool {
+        let state = [EventKind::StateHeld, EventKind::StateWaits, EventKind::StateFrozen];
+        if !state.contains(&event.kind) {
+            return false;
+        }
+        self.token = self.token.max(event.token);
+        for name in &event.resources {
+            let resource = self.resources.entry(*name).or_default();
+            if event.kind == EventKind::StateHeld {
+                let (token, mode, slot) = (event.token, event.mode, event.slot);
+                resource.holders.push(Holder { token, session: event.session, mode, slot });
+            } else if event.kind == EventKind::StateWaits {
+                resource.queue.push((event.session, event.request));
+            } else {
+                resource.frozen = true;
+            }
+        }
+        true
+    }
+
     fn take(&mut self, run: &Run, event: &Event, verdict: &mut Verdict) {
         let cluster = event.session.cluster;
         let at = (cluster, event.index, event.ordinal);
@@ -103,7 +129,10 @@ impl Replay {
             | EventKind::ValueChanged
             | EventKind::Asked
             | EventKind::Reopened
-            | EventKind::Gap => {}
+            | EventKind::Gap
+            | EventKind::StateHeld
+            | EventKind::StateWaits
+            | EventKind::StateFrozen => {}
         }
     }
 
@@ -140,7 +169,7 @@ impl Replay {
             let resource = self.resources.entry(*name).or_default();
             let before = resource.holders.len();
             resource.holders.retain(|holder| holder.token != event.token);
-            if resource.holders.len() == before {
+            if resource.holders.len() == before && !self.partial {
                 let what = format!("token {} ends at index {} unheld", event.token, event.index);
                 verdict.convict(run.name(*name), &[], what);
             }

@@ -156,3 +156,25 @@ impl Status {
         }
     }
 }
+
+#[cfg(test)]
+impl evidence::Evidence {
+    /// Lines as they would stand in the files.
+    pub fn take_audit(&mut self, lines: Option<Vec<serde_json::Value>>) {
+        let Some(lines) = lines else { return };
+        let lines = lines.into_iter().map(|line| serde_json::from_value::<Line>(line).unwrap());
+        self.audit = Some(lines.map(|line| line.event(&mut self.names)).collect());
+    }
+
+    pub fn take_ledger(&mut self, lines: Option<Vec<serde_json::Value>>) {
+        let Some(lines) = lines else { return };
+        let lines = lines.into_iter().map(|line| serde_json::from_value::<Entry>(line).unwrap());
+        self.ledger = Some(lines.map(|line| line.entry(&mut self.names)).collect());
+    }
+
+    pub fn take_status(&mut self, node: &str, line: serde_json::Value) {
+        let node = self.names.number(node);
+        let status: Status = serde_json::from_value(line).unwrap();
+        self.statuses.push(status.status(node, &mut self.names));
+    }
+}

@@ -115,6 +115,8 @@ pub struct Acquire {
     pub slots: u32,
     /// Of a strict handoff: how long it may stay unconfirmed.
     pub barrier_ms: Option<u64>,
+    /// That it came back active: raised and confirmed.
+    pub confirmed: bool,
     /// Of what was granted; none if it was only queued.
     pub token: Option<u64>,
     pub slot: Option<u32>,
@@ -230,6 +232,12 @@ pub enum EventKind {
     Resized,
     /// Not of the authority: the feed was interrupted here and events are missing.
     Gap,
+    /// After a gap, of the state that the feed begins anew with: a grant that is held,
+    StateHeld,
+    /// a wait, in the order of its queue,
+    StateWaits,
+    /// a freeze.
+    StateFrozen,
 }
 
 /// Why a grant, a wait or a session ended.

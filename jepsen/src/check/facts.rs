@@ -291,10 +291,13 @@ impl Acts {
             *first = at.t_inv.min(*first);
         }
         let mut confirmed: HashMap<u64, (u64, u64)> = HashMap::new();
-        for confirm in evidence.confirms.iter().filter(|confirm| confirm.at.maybe()) {
-            let known = confirmed.entry(confirm.token).or_insert((NEVER, NEVER));
-            known.0 = known.0.min(confirm.at.t_inv);
-            known.1 = known.1.min(confirm.at.t_ret);
+        let confirms = evidence.confirms.iter().map(|confirm| (confirm.token, &confirm.at));
+        let whole = evidence.acquires.iter().filter(|acquire| acquire.confirmed);
+        let whole = whole.filter_map(|acquire| Some((acquire.token?, &acquire.at)));
+        for (token, at) in confirms.chain(whole).filter(|(_, at)| at.maybe()) {
+            let known = confirmed.entry(token).or_insert((NEVER, NEVER));
+            known.0 = known.0.min(at.t_inv);
+            known.1 = known.1.min(at.t_ret);
         }
         let strict = evidence.acquires.iter().filter_map(|acquire| {
             let barrier = settings.sure_ns(acquire.barrier_ms?);

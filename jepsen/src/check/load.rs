@@ -15,7 +15,7 @@ use super::evidence::{
 };
 use super::settings::Settings;
 use crate::history::pair::Paired;
-use crate::history::{Call, Kind, Op, pairs, read};
+use crate::history::{self, Call, Kind, Op, pairs};
 
 /// The nemesis event after which the final phase begins.
 pub const HEALED: &str = "healed";
@@ -26,9 +26,7 @@ pub const HEALED: &str = "healed";
 /// # Errors
 /// A file cannot be read, or a line breaks its form or a rule.
 pub fn load(folder: &Path) -> Result<(Evidence, Settings)> {
-    let path = folder.join("history.jsonl");
-    let file = File::open(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let mut evidence = from_ops(read(BufReader::with_capacity(1 << 20, file)))?;
+    let mut evidence = from_ops(history::open(folder)?)?;
     if let Some(lines) = lines::<Line>(&folder.join("audit.jsonl"))? {
         evidence.audit =
             Some(lines.map(|line| Ok(line?.event(&mut evidence.names))).collect::<Result<_>>()?);
@@ -258,6 +256,7 @@ fn acquire(names: &mut super::evidence::Names, at: Span, fields: &Fields<'_>) ->
         mode: fields.mode()?,
         slots: fields.small("slots").unwrap_or(0),
         barrier_ms: fields.flag("strict").then(|| fields.number("barrier_ms").unwrap_or(0)),
+        confirmed: fields.flag("confirmed"),
         token,
         slot: fields.small("slot"),
         floor: fields.number("floor").or(token).unwrap_or(0),

@@ -19,7 +19,7 @@
 //! | `set_ttl` | session, ttl_ms, request, \[cluster\] | |
 //! | `set_value` | session, resource, token, request, \[cluster\] | |
 //! | `cancel` | session, request, target, \[cluster\] | |
-//! | `acquire` | session, request, resource, \[more: names\], mode: `exclusive` `shared` `slots`, \[slots\], wait_ms, \[strict: true, barrier_ms\], \[final: true\], \[cluster\] | token, floor, \[slot\]; or queued_ahead and no token |
+//! | `acquire` | session, request, resource, \[more: names\], mode: `exclusive` `shared` `slots`, \[slots\], wait_ms, \[strict: true, barrier_ms\], \[final: true\], \[cluster\] | token, floor, \[slot\], \[confirmed: true if the client did the whole handoff within\]; or queued_ahead and no token |
 //! | `confirm` | session, resource, token, \[cluster\] | |
 //! | `release` | session, resource, token, \[cluster\] | |
 //! | `get` | resource, \[stale\] | holders: \[{token, mode, phase: `active` `barrier`, \[slot\]}\] |
@@ -38,7 +38,9 @@
 //! `audit.jsonl`: the watch on everything, from the start of each cluster, in order: {cluster,
 //! index, ordinal, kind, resources, session, request, token, mode, slots, slot, phase, floor,
 //! cause, by}; words of `events.proto` in snake_case. A line of kind `gap` says that some are
-//! missing there.
+//! missing there; whoever begins to watch later than the cluster puts one first. Behind it may stand
+//! the state that the watch begins anew with: lines of kind `state_held`, `state_waits` (in the
+//! order of the queue) and `state_frozen`.
 //!
 //! `dest-ledger.jsonl`: what destinations were asked, each in its own order: {seq, dest, resource,
 //! token, floor, \[slot\], session, \[cluster\], \[element\], accepted, \[reason: `FENCED`\],
@@ -47,7 +49,7 @@
 //!
 //! `nodes/<n>/status.jsonl`: what a node said of itself: {time, start: 1 and more with each start,
 //! \[cluster\], role, term, \[vote\], leader, commit, applied, last_log, state_hash,
-//! state_hash_index}.
+//! state_hash_index}. A node that begins with an empty folder is another node, with another name.
 //!
 //! `test.json`, field `check`: [`settings::Settings`].
 
@@ -70,6 +72,8 @@ pub mod recovery;
 pub mod requests;
 pub mod search;
 pub mod settings;
+#[cfg(test)]
+mod stories;
 pub mod tokens;
 pub mod verdict;
 
@@ -77,6 +81,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
+use crate::history::edn::keyword;
 use evidence::{Evidence, Name, Session};
 use facts::Facts;
 use settings::Settings;
@@ -153,13 +158,29 @@ pub fn check(run: &Run) -> Vec<Verdict> {
     verdicts.collect()
 }
 
-/// `results.json`: over all, and each checker.
+/// Writes `results.json` and `results.edn` into `folder`: over all, and each checker.
 ///
 /// # Errors
-/// None that a verdict can bring about.
-pub fn results(verdicts: &[Verdict]) -> Result<String> {
+/// A file cannot be written.
+pub fn write_results(folder: &Path, verdicts: &[Verdict]) -> Result<()> {
     let all = serde_json::json!({"valid": over_all(verdicts), "checkers": verdicts});
-    Ok(serde_json::to_string_pretty(&all)?)
+    std::fs::write(folder.join("results.json"), serde_json::to_string_pretty(&all)?)?;
+    let mut edn = format!("{{:valid? {}", over_all(verdicts).edn());
+    for verdict in verdicts {
+        let valid = verdict.valid.edn();
+        edn.push_str(&format!(",\n {} {{:valid? {valid}", keyword(&verdict.checker)));
+        let mut rest = serde_json::to_value(verdict)?;
+        let fields = rest.as_object_mut().into_iter().flatten();
+        for (name, field) in
+            fields.filter(|field| !["valid", "checker"].contains(&field.0.as_str()))
+        {
+            edn.push_str(&format!(", {} ", keyword(name)));
+            crate::history::edn::value(&mut edn, field, false);
+        }
+        edn.push('}');
+    }
+    edn.push_str("}\n");
+    Ok(std::fs::write(folder.join("results.edn"), edn)?)
 }
 
 fn session(of: Session) -> String {

@@ -243,3 +243,6 @@ fn cut<C: Clone>(step: &Step<C>, until: Option<u64>) -> Step<C> {
     let ret = step.ret.filter(|ret| until.is_none_or(|until| *ret <= until));
     Step { call: step.call.clone(), inv: step.inv, ret }
 }
+
+#[cfg(test)]
+mod tests;

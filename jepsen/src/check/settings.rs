@@ -31,6 +31,9 @@ pub struct Settings {
     /// That a node's committed and applied positions may not be lower after a restart.
     /// Positions that are ahead of the disk make this false.
     pub durable_positions: bool,
+    /// How often the audit feed may be interrupted. Nodes keep events in memory: when all of them
+    /// crash at once, the last ones are lost, and the feed begins anew with the state.
+    pub gaps_max: u64,
     /// Operations per resource, at most, for the search.
     pub search_ops_max: usize,
     /// Steps of the search per resource, at most.
@@ -52,6 +55,7 @@ impl Default for Settings {
             expiry: false,
             agreement: false,
             durable_positions: false,
+            gaps_max: 0,
             search_ops_max: 2_000,
             search_steps_max: 2_000_000,
             search_unknown_max: 0,

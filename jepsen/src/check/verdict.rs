@@ -20,6 +20,17 @@ pub enum Valid {
     False,
 }
 
+impl Valid {
+    /// As Jepsen writes it.
+    pub fn edn(self) -> &'static str {
+        match self {
+            Valid::True => "true",
+            Valid::Unknown => ":unknown",
+            Valid::False => "false",
+        }
+    }
+}
+
 /// One breach of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Violation {

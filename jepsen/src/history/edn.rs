@@ -117,7 +117,7 @@ pub fn directory(resource: &str) -> String {
 
 /// A word of ours as a keyword.
 pub fn keyword(word: &str) -> String {
-    format!(":{}", word.replace('_', "-").to_ascii_lowercase())
+    format!(":{}", word.replace(['_', ' '], "-").replace(',', "").to_ascii_lowercase())
 }
 
 fn put(out: &mut String, what: std::fmt::Arguments<'_>) {

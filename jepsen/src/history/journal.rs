@@ -152,13 +152,13 @@ fn merged(arguments: Value, results: Value) -> Value {
 /// last line without its end was being written when the harness died, and is left out.
 pub fn read(input: impl BufRead) -> impl Iterator<Item = Result<Op>> {
     let mut rules = Rules::default();
-    let mut lines = Lines { input, line: String::new() };
+    let mut lines = Lines { input, parsed: Vec::new().into_iter() };
     let mut broken = false;
     std::iter::from_fn(move || {
         if broken {
             return None;
         }
-        let op = lines.next_op().transpose()?.and_then(|op| {
+        let op = lines.next_op()?.and_then(|op| {
             rules.admit(&op)?;
             Ok(op)
         });
@@ -167,21 +167,63 @@ pub fn read(input: impl BufRead) -> impl Iterator<Item = Result<Op>> {
     })
 }
 
+/// Lines that are taken up together.
+const LINES: usize = 16_384;
+/// So many are worth a thread.
+const LINES_MIN: usize = 1_024;
+
+/// Reads many lines at a time, and parses them on all cores.
 struct Lines<R> {
     input: R,
-    line: String,
+    parsed: std::vec::IntoIter<Result<Op>>,
 }
 
 impl<R: BufRead> Lines<R> {
-    fn next_op(&mut self) -> Result<Option<Op>> {
-        self.line.clear();
-        self.input.read_line(&mut self.line).context("cannot read the history")?;
-        if !self.line.ends_with('\n') {
-            return Ok(None);
+    fn next_op(&mut self) -> Option<Result<Op>> {
+        if let Some(op) = self.parsed.next() {
+            return Some(op);
         }
-        let op = serde_json::from_str(&self.line);
-        op.map(Some).with_context(|| format!("not an event: {}", self.line.trim_end()))
+        let mut bytes = Vec::new();
+        let mut ends = Vec::new();
+        while ends.len() < LINES {
+            if let Err(error) = self.input.read_until(b'\n', &mut bytes) {
+                return Some(Err(error).context("cannot read the history"));
+            }
+            if bytes.len() == ends.last().copied().unwrap_or(0) || !bytes.ends_with(b"\n") {
+                break;
+            }
+            ends.push(bytes.len());
+        }
+        self.parsed = parse(&bytes, &ends).into_iter();
+        self.parsed.next()
     }
+}
+
+/// Parses the lines that end at `ends`, in order.
+fn parse(bytes: &[u8], ends: &[usize]) -> Vec<Result<Op>> {
+    let begin = |at: usize| if at == 0 { 0 } else { ends[at - 1] };
+    let lines = |from: usize, to: usize| {
+        (from..to).map(|at| event(&bytes[begin(at)..ends[at]])).collect::<Vec<_>>()
+    };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let share = ends.len().div_ceil(cores).max(LINES_MIN);
+    if ends.len() <= share {
+        return lines(0, ends.len());
+    }
+    std::thread::scope(|scope| {
+        let lines = &lines;
+        let shares = (0..ends.len()).step_by(share);
+        let threads: Vec<_> = shares
+            .map(|from| scope.spawn(move || lines(from, ends.len().min(from + share))))
+            .collect();
+        let parsed = threads.into_iter().map(|thread| thread.join().expect("it does not panic"));
+        parsed.flatten().collect()
+    })
+}
+
+fn event(line: &[u8]) -> Result<Op> {
+    serde_json::from_slice(line)
+        .with_context(|| format!("not an event: {}", String::from_utf8_lossy(line).trim_end()))
 }
 
 #[cfg(test)]

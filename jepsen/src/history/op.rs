@@ -1,6 +1,6 @@
 //! One event of a history.
 
-use serde::de::Error as _;
+use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
@@ -93,16 +93,28 @@ impl Serialize for Process {
 
 impl<'de> Deserialize<'de> for Process {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Form {
-            Number(u32),
-            Name(String),
-        }
-        match Form::deserialize(deserializer)? {
-            Form::Number(number) => Ok(Process::Client(number)),
-            Form::Name(name) if name == "nemesis" => Ok(Process::Nemesis),
-            Form::Name(name) => Err(D::Error::custom(format!("no process is named {name}"))),
+        deserializer.deserialize_any(ProcessForm)
+    }
+}
+
+/// A number, or the word for the nemesis.
+struct ProcessForm;
+
+impl Visitor<'_> for ProcessForm {
+    type Value = Process;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the number of a client, or nemesis")
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Process, E> {
+        u32::try_from(number).map(Process::Client).map_err(E::custom)
+    }
+
+    fn visit_str<E: Error>(self, name: &str) -> Result<Process, E> {
+        match name {
+            "nemesis" => Ok(Process::Nemesis),
+            other => Err(E::custom(format!("no process is named {other}"))),
         }
     }
 }

@@ -4,7 +4,8 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::authority::{Answer, Ask, Authority, Grant, TTL, word};
+use super::act::{Act, done, holders};
+use super::authority::{Answer, Ask, Grant, TTL, word};
 use super::mutant::Mutant;
 use super::world::{Due, MS, World};
 use crate::check::evidence::Mode;
@@ -27,20 +28,6 @@ enum Stage {
     Done,
 }
 
-/// What it does.
-#[derive(Clone, Debug)]
-enum Act {
-    Open,
-    Renew,
-    Close,
-    Acquire(Ask),
-    Confirm(Grant),
-    Release { resource: String, token: u64, late: bool },
-    Get(String),
-    Check(Grant),
-    Write { grant: Grant, element: String, read: u64 },
-}
-
 /// A client.
 pub struct Client {
     number: usize,
@@ -55,11 +42,8 @@ pub struct Client {
     /// A release that it will send once more, when it is long out of date.
     late: Option<(u64, String, u64)>,
     /// In the last phase: the resources that it proves.
-    prove: Option<Vec<&'static str>>,
+    prove: Option<Vec<String>>,
 }
-
-/// Resources of the toy, and of each how it is used.
-const RESOURCES: [&str; 7] = ["mx/0", "mx/1", "mx/2", "rw/0", "rw/1", "sl/0", "st/0"];
 
 impl Client {
     pub fn new(number: usize, world: &mut World) -> Client {
@@ -81,8 +65,8 @@ impl Client {
     }
 
     /// The last phase begins. The first client proves all resources, the others go.
-    pub fn finish(&mut self) {
-        self.prove = Some(if self.number == 0 { RESOURCES.to_vec() } else { Vec::new() });
+    pub fn finish(&mut self, resources: &[String]) {
+        self.prove = Some(if self.number == 0 { resources.to_vec() } else { Vec::new() });
     }
 
     pub fn done(&self) -> bool {
@@ -97,7 +81,19 @@ impl Client {
             return Ok(());
         };
         world.operations += 1;
-        let (f, value) = self.arguments(&act, world);
+        match &act {
+            Act::Open => self.cluster = world.authority.cluster,
+            Act::Acquire(ask) => self.stage = Stage::Asking(ask.clone()),
+            Act::Renew
+            | Act::Close
+            | Act::Confirm(_)
+            | Act::Release { .. }
+            | Act::Get(_)
+            | Act::Check(_)
+            | Act::Write { .. } => {}
+        }
+        let last = self.prove.is_some();
+        let (f, value) = act.arguments(self.session, self.cluster, self.number, last);
         world.journal.invoke(world.now, self.process, f, value, Some("n1"))?;
         self.act = Some(act);
         let delay = MS / 2 + world.below(6 * MS);
@@ -136,14 +132,13 @@ impl Client {
     }
 
     fn idle(&mut self, world: &mut World) -> Act {
-        let drawn = usize::try_from(world.below(RESOURCES.len() as u64)).unwrap_or(0);
-        let name = self.prove.as_ref().and_then(|left| left.last().copied());
+        let drawn = usize::try_from(world.below(world.resources.len() as u64)).unwrap_or(0);
+        let name = self.prove.as_ref().and_then(|left| left.last().cloned());
         // Back to what it will release once more.
-        let again = self.late.as_ref().filter(|_| world.chance(500));
-        let again = again.and_then(|late| RESOURCES.into_iter().find(|name| *name == late.1));
-        let name = name.or(again).unwrap_or(RESOURCES[drawn]);
+        let again = self.late.as_ref().filter(|_| world.chance(500)).map(|late| late.1.clone());
+        let name = name.or(again).unwrap_or_else(|| world.resources[drawn].clone());
         if self.prove.is_none() && world.chance(150) {
-            return Act::Get(name.to_owned());
+            return Act::Get(name);
         }
         let mode = match &name[..2] {
             "rw" if world.chance(700) => Mode::Shared,
@@ -154,10 +149,10 @@ impl Client {
         Act::Acquire(Ask {
             session: self.session,
             request: self.request,
-            resource: name.to_owned(),
             mode,
             slots: if mode == Mode::Slots { 2 } else { 0 },
             strict: name.starts_with("st"),
+            resource: name,
         })
     }
 
@@ -182,54 +177,6 @@ impl Client {
                 Act::Write { grant, element: format!("e{}", world.next_element), read }
             }
         })
-    }
-
-    fn arguments(&mut self, act: &Act, world: &mut World) -> (&'static str, Value) {
-        let (session, cluster) = (self.session, self.cluster);
-        match act {
-            Act::Open => {
-                self.cluster = world.authority.cluster;
-                (
-                    "open",
-                    json!({"owner": format!("w{}", self.number), "ttl_ms": TTL / MS,
-                    "cluster": self.cluster}),
-                )
-            }
-            Act::Renew => {
-                ("renew", json!({"session": session, "cluster": cluster, "ttl_ms": TTL / MS}))
-            }
-            Act::Close => ("close", json!({"session": session, "cluster": cluster})),
-            Act::Acquire(ask) => {
-                self.stage = Stage::Asking(ask.clone());
-                (
-                    "acquire",
-                    json!({"session": session, "cluster": cluster, "wait_ms": 60_000,
-                    "request": ask.request, "resource": ask.resource, "mode": word(ask.mode),
-                    "slots": ask.slots, "strict": ask.strict, "barrier_ms": 1_000,
-                    "final": self.prove.is_some()}),
-                )
-            }
-            Act::Confirm(grant) => (
-                "confirm",
-                json!({"session": session, "cluster": cluster,
-                "resource": grant.ask.resource, "token": grant.token}),
-            ),
-            Act::Release { resource, token, .. } => (
-                "release",
-                json!({"session": session,
-                "cluster": cluster, "resource": resource, "token": token}),
-            ),
-            Act::Get(resource) => ("get", json!({"resource": resource})),
-            Act::Check(grant) => {
-                ("check_token", json!({"resource": grant.ask.resource, "token": grant.token}))
-            }
-            Act::Write { grant, element, .. } => (
-                "write",
-                json!({"element": element,
-                "resource": grant.ask.resource, "token": grant.token, "floor": grant.floor,
-                "slot": grant.slot, "dest": "d1"}),
-            ),
-        }
     }
 
     /// The request arrives, perhaps where nobody leads any more; the answer may be lost.
@@ -339,7 +286,11 @@ impl Client {
         // Some stop for longer than their lease, before they go on as if nothing had been.
         let often = if matches!(self.stage, Stage::Holding(..)) { 80 } else { 10 };
         let long = self.prove.is_none() && world.chance(often);
-        let short = if matches!(self.stage, Stage::Barrier(_)) { 400 } else { 60 };
+        let short = match self.stage {
+            Stage::Barrier(_) => 400,
+            Stage::Asking(_) => 200,
+            Stage::Outside | Stage::Idle | Stage::Holding(..) | Stage::Done => 60,
+        };
         let pause = if long { TTL + world.below(TTL) } else { 2 * MS + world.below(short * MS) };
         if long {
             self.renewed = world.now + pause;
@@ -401,24 +352,4 @@ impl Client {
             self.stage = Stage::Outside;
         }
     }
-}
-
-fn done(outcome: Result<(), &'static str>, value: Value) -> Completion {
-    match outcome {
-        Ok(()) => Completion::new(Kind::Ok, value),
-        Err(reason) => {
-            let mut end = Completion::new(Kind::Fail, Value::Null);
-            end.error = Some(reason.to_owned());
-            end
-        }
-    }
-}
-
-fn holders(authority: &Authority, resource: &str) -> Value {
-    let active = authority.mutant == Some(Mutant::BarrierShownActive);
-    let shown = authority.holders(resource).into_iter().map(|grant| {
-        json!({"token": grant.token, "mode": word(grant.ask.mode), "slot": grant.slot,
-            "phase": if grant.active || active { "active" } else { "barrier" }})
-    });
-    json!({"holders": shown.collect::<Vec<_>>()})
 }

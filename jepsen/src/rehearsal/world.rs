@@ -11,6 +11,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
+use super::act::resources;
 use super::authority::{Authority, TTL};
 use super::client::Client;
 use super::destination::Destination;
@@ -49,6 +50,7 @@ pub struct World {
     pub operations: u64,
     /// That the last phase has begun.
     pub healed: bool,
+    pub resources: Vec<String>,
     due: BinaryHeap<Reverse<(u64, u64, Due)>>,
     sequence: u64,
     audit: BufWriter<File>,
@@ -71,7 +73,7 @@ pub struct World {
 const FAULTS: [&str; 5] = ["leader-change", "kill-all", "power-cut", "wall-step", "snapshot"];
 
 impl World {
-    fn new(folder: &Path, mutant: Option<Mutant>, seed: u64) -> Result<World> {
+    fn new(folder: &Path, mutant: Option<Mutant>, seed: u64, clients: usize) -> Result<World> {
         let file =
             |name: &str| Ok::<_, std::io::Error>(BufWriter::new(File::create(folder.join(name))?));
         let mut statuses = Vec::new();
@@ -96,6 +98,7 @@ impl World {
             next_element: 0,
             operations: 0,
             healed: false,
+            resources: resources(clients),
             due: BinaryHeap::new(),
             sequence: 0,
             audit: file("audit.jsonl")?,
@@ -277,7 +280,7 @@ pub fn run(
     operations: u64,
     clients: usize,
 ) -> Result<()> {
-    let mut world = World::new(folder, mutant, seed)?;
+    let mut world = World::new(folder, mutant, seed, clients)?;
     let mut all: Vec<Client> = (0..clients).map(|number| Client::new(number, &mut world)).collect();
     let mut last = u64::MAX;
     while let Some(Reverse((time, _, due))) = world.due.pop() {
@@ -286,7 +289,7 @@ pub fn run(
             world.healed = true;
             world.journal.nemesis(time, "healed", json!({}))?;
             last = time + 2 * TTL + TTL / 2;
-            all.iter_mut().for_each(Client::finish);
+            all.iter_mut().for_each(|client| client.finish(&world.resources));
         }
         if time > last && (all.iter().all(Client::done) || time > last + 10 * TTL) {
             break;

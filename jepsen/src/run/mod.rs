@@ -75,7 +75,7 @@ pub fn once(options: &Options, choice: Choice) -> Result<(Valid, PathBuf)> {
     stage.end();
     drop(stage);
     runtime.shutdown_timeout(Duration::from_secs(1));
-    verdict::export(&folder)?;
+    crate::history::export(&folder)?;
     Ok((verdict::verdict(&folder)?, folder))
 }
 

@@ -84,7 +84,7 @@ impl Options {
     }
 
     /// What checkers may expect of the run.
-    fn settings(&self, kinds: &[workload::Kind], faults: &[Fault]) -> Settings {
+    fn settings(&self, kinds: &[workload::Kind], faults: &[Fault], choice: Choice) -> Settings {
         let whole = self.time >= Duration::from_secs(60);
         let least = |f: &str, count: u64| (f.to_owned(), count);
         let ok = if kinds.len() == workload::ALL.len() && whole {
@@ -105,6 +105,11 @@ impl Options {
             leader_change,
             expiry: whole && kinds.len() == workload::ALL.len(),
             agreement: true,
+            // When all nodes lose power, nobody keeps the last events.
+            gaps_max: match choice {
+                Choice::Script => faults.iter().filter(|f| f.name == "power-cut-all").count() as u64,
+                Choice::Random => self.time.as_secs(),
+            },
             search_unknown_max: 4,
             ..Settings::default()
         }
@@ -142,7 +147,7 @@ impl Options {
             }).collect::<Vec<_>>(),
             "beside": beside, "absent": absent,
             "faults": faults.iter().map(|fault| fault.name).collect::<Vec<_>>(),
-            "check": self.settings(kinds, faults),
+            "check": self.settings(kinds, faults, choice),
         });
         let text = serde_json::to_string_pretty(&test)?;
         fs::write(folder.join("test.json"), text).context("cannot write test.json")

@@ -1,16 +1,14 @@
 //! From the files of a run to its verdict.
 
-use std::fs::{self, File};
-use std::io::BufReader;
+use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::check::{self, Valid, Verdict};
-use crate::history::{edn, read, text};
 
 /// Checks what `folder` holds, writes `results.json`, `results.edn` and `coverage.json` beside
 /// it, and prints what was found. The code is 0, 1 or 2: valid, invalid, unknown.
@@ -42,12 +40,7 @@ pub fn verdict(folder: &Path) -> Result<Valid> {
     let loaded = begun.elapsed();
     let verdicts = check::check(&run);
     let took = begun.elapsed().saturating_sub(loaded);
-    let results = check::results(&verdicts)?;
-    fs::write(folder.join("results.json"), &results).context("cannot write the results")?;
-    let value: Value = serde_json::from_str(&results)?;
-    let mut out = String::new();
-    edn::value(&mut out, &value, false);
-    fs::write(folder.join("results.edn"), out + "\n").context("cannot write the results")?;
+    check::write_results(folder, &verdicts)?;
     coverage(folder, &verdicts)?;
     for verdict in &verdicts {
         print!("{verdict}");
@@ -71,16 +64,4 @@ fn coverage(folder: &Path, verdicts: &[Verdict]) -> Result<()> {
     let value = json!({"checkers": counts.collect::<serde_json::Map<_, _>>()});
     let text = serde_json::to_string_pretty(&value)?;
     fs::write(folder.join("coverage.json"), text).context("cannot write the coverage")
-}
-
-/// Writes the history in the forms that others read.
-///
-/// # Errors
-/// The history cannot be read, or a file cannot be written.
-pub fn export(folder: &Path) -> Result<()> {
-    let path = folder.join("history.jsonl");
-    let open = || -> Result<_> { Ok(read(BufReader::new(File::open(&path)?))) };
-    edn::export(open()?, &folder.join("history.edn"))?;
-    edn::export_independent(open()?, folder)?;
-    text::export(open()?, &folder.join("history.txt"))
 }
