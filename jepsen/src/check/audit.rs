@@ -52,11 +52,16 @@ impl Checker for Audit {
         for event in audit {
             verdict.add("events", 1);
             if event.kind == EventKind::Gap {
-                verdict.doubt(format!("events are missing after index {}", replay.at.1));
+                gaps += 1;
+                if gaps > run.settings.gaps_max {
+                    verdict.doubt(format!("events are missing after index {}", replay.at.1));
+                }
                 replay = Replay { token: replay.token, partial: true, ..Replay::default() };
                 continue;
             }
-            replay.take(run, event, verdict);
+            if !replay.begin_with(event) {
+                replay.take(run, event, verdict);
+            }
         }
         replay.settle(run, verdict);
         verdict.add("gaps", gaps);
@@ -71,6 +76,8 @@ impl Replay {
         if !state.contains(&event.kind) {
             return false;
         }
+        // From here on it is known again who holds what.
+        self.partial = false;
         self.token = self.token.max(event.token);
         for name in &event.resources {
             let resource = self.resources.entry(*name).or_default();

@@ -21,7 +21,7 @@ use crate::run::book::Book;
 use crate::worker::client::Client;
 
 /// A class of faults.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub struct Fault {
     /// Its name in the history.
     pub name: &'static str,
