@@ -25,7 +25,7 @@ enum Command {
     Run(run::Options),
     /// Random overlapping faults, a new seed for each run; stops at the first violation and
     /// keeps it.
-    Soak(run::soak::Options),
+    Soak(run::soak::Soak),
     /// Check what a run left in a folder. Exits 0 if it is valid, 1 if not, 2 if unknown.
     Check {
         /// The folder with history.jsonl.

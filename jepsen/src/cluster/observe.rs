@@ -77,9 +77,9 @@ impl View {
     #[must_use]
     pub fn leader(&self) -> Option<String> {
         let all = self.all();
-        let leads = all.iter().filter(|(_, told)| {
-            told.role == "leader" && told.age() < Duration::from_secs(2)
-        });
+        let leads = all
+            .iter()
+            .filter(|(_, told)| told.role == "leader" && told.age() < Duration::from_secs(2));
         leads.max_by_key(|(_, told)| told.term).map(|(name, _)| name.clone())
     }
 
@@ -174,14 +174,17 @@ fn write(
         "postponed_ms": status.postponed_ms,
     });
     file.write_all(format!("{line}\n").as_bytes()).context("cannot write a status")?;
-    view.put(name, Told {
-        at: Instant::now(),
-        role: status.role.clone(),
-        term: status.term,
-        leader: status.leader_id,
-        applied: status.applied,
-        sessions: status.sessions,
-        committed: status.committed,
-    });
+    view.put(
+        name,
+        Told {
+            at: Instant::now(),
+            role: status.role.clone(),
+            term: status.term,
+            leader: status.leader_id,
+            applied: status.applied,
+            sessions: status.sessions,
+            committed: status.committed,
+        },
+    );
     Ok(())
 }

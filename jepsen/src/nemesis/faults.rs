@@ -263,10 +263,8 @@ pub(super) fn clock(nemesis: &mut Nemesis, ms: u64) -> Result<Outcome> {
     let places = nemesis.with(leader, 3);
     let names = nemesis.names(&places);
     let mut set = Vec::new();
-    let before: i64 = places
-        .iter()
-        .map(|at| nemesis.cluster().nodes[*at].shim.counts().clock_reads)
-        .sum();
+    let before: i64 =
+        places.iter().map(|at| nemesis.cluster().nodes[*at].shim.counts().clock_reads).sum();
     for at in &places {
         let hours = if nemesis.rng.random::<bool>() { 1 } else { -1 };
         // The client allows for 10,000 parts in a million.
@@ -277,10 +275,8 @@ pub(super) fn clock(nemesis: &mut Nemesis, ms: u64) -> Result<Outcome> {
         set.push(json!({"wall_hours": hours, "rate_ppm": ppm}));
     }
     nemesis.last(ms);
-    let after: i64 = places
-        .iter()
-        .map(|at| nemesis.cluster().nodes[*at].shim.counts().clock_reads)
-        .sum();
+    let after: i64 =
+        places.iter().map(|at| nemesis.cluster().nodes[*at].shim.counts().clock_reads).sum();
     let what = json!({"nodes": names, "clocks": set, "reads": after - before});
     Ok(Outcome::acted(after > before, what))
 }

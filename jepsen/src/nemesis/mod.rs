@@ -20,6 +20,9 @@ use crate::means::Run;
 use crate::run::book::Book;
 use crate::worker::client::Client;
 
+/// How long it is calm between two faults of the script, at least if there is more than one round.
+const PAUSE_MS: u64 = 2_000;
+
 /// A class of faults.
 #[derive(Debug, Clone, Copy)]
 pub struct Fault {
@@ -140,23 +143,28 @@ impl Nemesis {
         self.cluster.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Each fault once, spread over the time. What does not fit is left out and told.
+    /// Each fault once, or as often as there is time for, spread over the time. What does not
+    /// fit is left out and told.
     ///
     /// # Errors
     /// The history cannot be written, or a fault cannot be taken back.
     pub fn script(&mut self, faults: &[Fault], time: Duration) -> Result<Vec<&'static str>> {
         let end = Instant::now() + time;
-        let needed: u64 = faults.iter().map(|fault| fault.lasts_ms).sum();
-        let spare = u64::try_from(time.as_millis()).unwrap_or(u64::MAX).saturating_sub(needed);
-        let pause = spare / (faults.len() as u64 + 1);
+        let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let once: u64 = faults.iter().map(|fault| fault.lasts_ms + PAUSE_MS).sum();
+        let rounds = ms.checked_div(once).unwrap_or(1).max(1);
+        let acts: u64 = faults.iter().map(|fault| fault.lasts_ms * rounds).sum();
+        let pause = ms.saturating_sub(acts) / (faults.len() as u64 * rounds + 1);
         let mut left = Vec::new();
-        for fault in faults {
-            self.rest(Duration::from_millis(pause.clamp(300, 4_000)).min(left_of(end)));
-            if left_of(end).is_zero() {
-                left.push(fault.name);
-                continue;
+        for round in 0..rounds {
+            for fault in faults {
+                self.rest(Duration::from_millis(pause.clamp(300, 4_000)).min(left_of(end)));
+                if left_of(end).is_zero() {
+                    left.extend((round == 0).then_some(fault.name));
+                    continue;
+                }
+                self.act(*fault, fault.lasts_ms)?;
             }
-            self.act(*fault, fault.lasts_ms)?;
         }
         self.rest(left_of(end));
         Ok(left)

@@ -65,7 +65,7 @@ pub fn once(options: &Options, choice: Choice) -> Result<(Valid, PathBuf)> {
         .enable_all()
         .build()
         .context("cannot start the runtime of the clients")?;
-    
+
     let stage = Stage::set(options, &folder)?;
     let result = drive(&runtime, &stage, options, &kinds, &faults, choice);
     if let Err(error) = &result {

@@ -95,8 +95,7 @@ impl Options {
             [least("open", 1)].into()
         };
         let leader_faults = ["partition-leader", "kill-leader", "pause-leader"];
-        let leader_change =
-            whole && faults.iter().any(|fault| leader_faults.contains(&fault.name));
+        let leader_change = whole && faults.iter().any(|fault| leader_faults.contains(&fault.name));
         Settings {
             fencing: !self.unchecked_destination,
             faults: faults.iter().map(|fault| fault.name.to_owned()).collect(),
@@ -107,7 +106,9 @@ impl Options {
             agreement: true,
             // When all nodes lose power, nobody keeps the last events.
             gaps_max: match choice {
-                Choice::Script => faults.iter().filter(|f| f.name == "power-cut-all").count() as u64,
+                Choice::Script => {
+                    faults.iter().filter(|f| f.name == "power-cut-all").count() as u64
+                }
                 Choice::Random => self.time.as_secs(),
             },
             search_unknown_max: 4,

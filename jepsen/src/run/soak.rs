@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::options::time;
-use super::{Choice, Options as One, once, verdict};
+use super::{Choice, Options, once, verdict};
 use crate::check::Valid;
 
 /// Options of `soak`.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Options {
+pub struct Soak {
     /// For how long, in hours.
     #[arg(long, default_value_t = 1.0)]
     pub hours: f64,
@@ -20,14 +20,14 @@ pub struct Options {
     #[arg(long, value_parser = time, default_value = "10m")]
     pub each: Duration,
     #[command(flatten)]
-    one: One,
+    one: Options,
 }
 
 /// Runs until the time is over. Folders of valid runs keep their results and lose the rest.
 ///
 /// # Errors
 /// The harness failed.
-pub fn soak(options: &Options) -> Result<ExitCode> {
+pub fn soak(options: &Soak) -> Result<ExitCode> {
     let end = Instant::now() + Duration::from_secs_f64(options.hours.max(0.0) * 3_600.0);
     let mut one = options.one.clone();
     let mut runs = 0;

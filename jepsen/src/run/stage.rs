@@ -191,9 +191,8 @@ impl Stage {
     /// Ends those who observe.
     pub fn end(&self) {
         self.stop.store(true, Ordering::SeqCst);
-        let observers = std::mem::take(
-            &mut *self.observers.lock().unwrap_or_else(PoisonError::into_inner),
-        );
+        let observers =
+            std::mem::take(&mut *self.observers.lock().unwrap_or_else(PoisonError::into_inner));
         for observer in observers {
             match observer.join() {
                 Ok(Ok(())) => {}

@@ -275,7 +275,8 @@ async fn of_grant(channel: Channel, order: &Order) -> Result<Done, Status> {
             let request = v1::CancelRequest { header, target: number(order, "target") };
             let answer = client.cancel(request).await?.into_inner();
             let granted = answer.grant.map(|grant| (grant.token, grant.resource));
-            let value = granted.map_or(json!({}), |(token, of)| json!({"granted": token, "of": of}));
+            let value =
+                granted.map_or(json!({}), |(token, of)| json!({"granted": token, "of": of}));
             Ok((value, None))
         }
     }
@@ -309,8 +310,7 @@ async fn read(channel: Channel, order: &Order) -> Result<Done, Status> {
         value["token"] = order.args["token"].clone();
         return Ok((value, Some(answer.index)));
     }
-    let request =
-        v1::GetRequest { resource: text(order, "resource"), stale: flag(order, "stale") };
+    let request = v1::GetRequest { resource: text(order, "resource"), stale: flag(order, "stale") };
     let answer = client.get(request).await?.into_inner();
     let holders = answer.resource.iter().flat_map(|view| &view.holders).map(holder);
     let frozen = answer.resource.as_ref().and_then(|view| view.frozen.as_ref());

@@ -140,9 +140,10 @@ impl Client {
     /// Completes operations as their answers come; with the process all outstanding ones end.
     fn read(&self, start: u64, answers: ChildStdout) {
         for line in BufReader::new(answers).lines() {
-            let Ok(answer) = line.map_err(anyhow::Error::from).and_then(|line| {
-                Ok(serde_json::from_str::<Answer>(&line)?)
-            }) else {
+            let Ok(answer) = line
+                .map_err(anyhow::Error::from)
+                .and_then(|line| Ok(serde_json::from_str::<Answer>(&line)?))
+            else {
                 break;
             };
             let pending = self.state().pending.remove(&answer.id);

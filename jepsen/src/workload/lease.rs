@@ -207,8 +207,7 @@ impl Agent {
         if ask.queue {
             let mut aside = lease.aside(request);
             aside["queue"] = json!(true);
-            let (told, settled) =
-                self.settle("acquire", &args, &aside, LIMIT_MS, ATTEMPTS).await;
+            let (told, settled) = self.settle("acquire", &args, &aside, LIMIT_MS, ATTEMPTS).await;
             let queued = told.kind == Kind::Ok && told.value["token"].is_null();
             if settled && !queued {
                 return self.granted(lease, ask, request, &told);
