@@ -58,7 +58,11 @@ pub enum Made {
 /// Takes everything away; what is gone already is no failure. Returns what could not be done.
 pub fn take_away(things: &[Made]) -> Vec<String> {
     let mut sorted: Vec<&Made> = things.iter().collect();
-    sorted.sort();
+    sorted.sort_by(|one, two| match (one, two) {
+        // A mount within another goes first.
+        (Made::Mount { path: one }, Made::Mount { path: two }) => two.cmp(one),
+        (one, two) => one.cmp(two),
+    });
     sorted.dedup();
     sorted.iter().filter_map(|thing| thing.take_away().err().map(|e| format!("{e:#}"))).collect()
 }

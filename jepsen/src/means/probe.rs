@@ -232,12 +232,12 @@ fn pause_and_kill(run: &Arc<Run>, program: &Path) -> Result<String> {
 
 fn starvation(run: &Arc<Run>, program: &Path) -> Result<String> {
     let mut subject = Subject::start(run, program, None)?;
-    let starved = Starved::start(run, &subject.process, 10)?;
+    let starved = Starved::start(run, &subject.process, 5)?;
     let used_ns = subject.ask("burn 500")?[0];
     let how = starved.how();
     if how == How::Quota {
-        ensure!(starved.throttled() > Some(0), "the quota of 10 % has never run out");
-        ensure!(used_ns < 250_000_000, "{used_ns} ns of CPU in 500 ms, with a quota of 10 %");
+        ensure!(starved.throttled() > Some(0), "the quota of 5 % has never run out");
+        ensure!(used_ns < 250_000_000, "{used_ns} ns of CPU in 500 ms, with a quota of 5 %");
     }
     Ok(format!("{} ms of CPU in 500 ms, by {how}", used_ns / 1_000_000))
 }

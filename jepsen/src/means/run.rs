@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
+use nix::mount::{MsFlags, mount};
 
 use super::made::{self, Made};
 
@@ -58,6 +59,7 @@ impl Run {
         let list = Mutex::new(list.context("cannot begin the run's list")?);
         let run = Self { id, folder, list, _owner: owner };
         run.record(&Made::Processes { run: run.id.clone() })?;
+        run.make_disks()?;
         Ok(Arc::new(run))
     }
 
@@ -73,6 +75,30 @@ impl Run {
         &self.folder
     }
 
+    /// In turn: a folder that has lost its owner's file, but not all of itself, looks like that
+    /// of a killed run.
+    fn forget(&self) -> Result<()> {
+        let _turn = turn(self.folder.parent().context("a run lies in a folder")?)?;
+        remove(&self.folder)
+    }
+
+    /// Where volumes are mounted. Mounted itself, and shared: what is unmounted there is also
+    /// unmounted in the mount namespaces that `ip netns exec` and systemd make, which would
+    /// else keep a volume alive over a power cut.
+    pub(super) fn disks(&self) -> PathBuf {
+        self.folder.join("disks")
+    }
+
+    fn make_disks(&self) -> Result<()> {
+        let disks = self.disks();
+        self.record(&Made::Mount { path: disks.clone() })?;
+        fs::create_dir(&disks).with_context(|| format!("cannot make {}", disks.display()))?;
+        let none = None::<&str>;
+        mount(Some(&disks), &disks, none, MsFlags::MS_BIND, none)
+            .and_then(|()| mount(none, &disks, none, MsFlags::MS_SHARED, none))
+            .context("cannot mount a folder for the volumes")
+    }
+
     /// Writes down what is about to be made, so that it is taken away whatever happens next.
     pub(super) fn record(&self, thing: &Made) -> Result<()> {
         let line = format!("{}\n", serde_json::to_string(thing).context("cannot record")?);
@@ -83,7 +109,7 @@ impl Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        if let Err(error) = tear_down(&self.folder) {
+        if let Err(error) = take_away(&self.folder).and_then(|()| self.forget()) {
             eprintln!("run {}: {error:#}; the next run tries again", self.id);
         }
     }
@@ -132,9 +158,14 @@ fn lives(folder: &Path) -> Result<bool> {
     }
 }
 
-/// Takes away what the folder's list names, then the folder. Keeps the folder if something
-/// stays, so that the next start tries again.
 fn tear_down(folder: &Path) -> Result<()> {
+    take_away(folder)?;
+    remove(folder)
+}
+
+/// Takes away what the folder's list names. The folder stays, so that the next start tries
+/// again if this fails.
+fn take_away(folder: &Path) -> Result<()> {
     let list = fs::read_to_string(folder.join(LIST)).unwrap_or_default();
     // A killed run may have left half a last line: what it names was not made yet.
     let things: Vec<Made> =
@@ -143,5 +174,9 @@ fn tear_down(folder: &Path) -> Result<()> {
     if !failures.is_empty() {
         bail!("{}", failures.join("; "));
     }
+    Ok(())
+}
+
+fn remove(folder: &Path) -> Result<()> {
     fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))
 }

@@ -22,6 +22,8 @@ fn network(names: &[&str]) -> (Network, Arc<Run>) {
 fn socket(host: &Host) -> UdpSocket {
     let socket = host.namespace.within(|| UdpSocket::bind((host.address, 0))).unwrap().unwrap();
     socket.set_read_timeout(Some(MS(500))).unwrap();
+    // Room for all that a test sends: only the switch is to lose anything.
+    set_option(&socket, libc::SO_RCVBUFFORCE, 8 << 20);
     socket
 }
 
@@ -38,12 +40,13 @@ fn sent(network: &Network, from: &str, to: &str, numbers: u32) -> Vec<Vec<u8>> {
         arrived.push(buffer[..length].to_vec());
         Some(())
     };
-    without_checksums(&sender);
+    // With a checksum the receiver would drop what the switch has corrupted.
+    set_option(&sender, libc::SO_NO_CHECK, 1);
     thread::scope(|scope| {
         let sending = scope.spawn(|| {
             for number in 0..numbers {
                 sender.send_to(&datagram(number), to).unwrap();
-                // No more at once than the receiver has room for.
+                // No more at once than a device has room for.
                 if number % 50 == 49 {
                     thread::sleep(MS(2));
                 }
@@ -64,20 +67,13 @@ fn number(datagram: &[u8]) -> u32 {
     u32::from_be_bytes(datagram[..4].try_into().unwrap())
 }
 
-/// Or the receiver would drop what the switch has corrupted.
-#[allow(unsafe_code, reason = "a socket option that std does not have")]
-fn without_checksums(socket: &UdpSocket) {
-    let on: libc::c_int = 1;
-    let length = libc::socklen_t::try_from(size_of_val(&on)).unwrap();
-    // SAFETY: the option is read from `on` during the call.
+#[allow(unsafe_code, reason = "socket options that std does not have")]
+fn set_option(socket: &UdpSocket, option: libc::c_int, value: libc::c_int) {
+    let length = libc::socklen_t::try_from(size_of_val(&value)).unwrap();
+    // SAFETY: the value is read during the call.
     let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_NO_CHECK,
-            (&raw const on).cast(),
-            length,
-        )
+        let value = (&raw const value).cast();
+        libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, value, length)
     };
     assert_eq!(result, 0);
 }

@@ -81,7 +81,7 @@ impl Volume {
         run("mkfs.ext4", &["-q", "-F", "-m", "0", &path])?;
         let device = run("losetup", &["-f", "--show", &path])
             .context("no loop device: the kernel needs its loop module (modprobe loop)")?;
-        let folder = run_of.folder().join("disks").join(name);
+        let folder = run_of.disks().join(name);
         run_of.record(&Made::Mount { path: folder.clone() })?;
         fs::create_dir_all(&folder).context("cannot make a folder to mount at")?;
         let volume = Self { device: device.trim().into(), folder, _run: Arc::clone(run_of) };
@@ -96,8 +96,12 @@ impl Volume {
     }
 
     /// Cuts the power: what no sync has made durable is gone for good. From here on everything
-    /// on it fails with EIO, until [`Volume::restore`]. To crash the machine with it, kill the
-    /// node first; else the node sees its disk vanish.
+    /// on it fails with EIO, until [`Volume::restore`].
+    ///
+    /// Kill the node first, or pause it, as a machine without power does nothing more. A node
+    /// that goes on sees its disk vanish, and what it answers in that moment may be wrong
+    /// without any fault of its own: the kernel may tell a sync that meets the cut that it
+    /// succeeded, if another sync has taken its transaction down with it.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -124,8 +128,7 @@ impl Volume {
             // Mounted again while it is still mounted elsewhere, ext4 gives the dead one back.
             Err(error) if error.raw_os_error() == Some(libc::EIO) => bail!(
                 "{} is dead although it was mounted again: some process entered a mount \
-                 namespace of its own while it was mounted (ip netns exec and unshare do), and \
-                 must end first",
+                 namespace of its own while it was mounted (unshare --mount does), and must end first",
                 self.folder.display()
             ),
             Err(_) => Ok(()),
