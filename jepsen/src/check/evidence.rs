@@ -1,6 +1,6 @@
 //! All that a run left, in a form small enough to hold a million operations.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::history::Kind;
 
@@ -330,4 +330,6 @@ pub struct Evidence {
     /// None if the run kept no ledger.
     pub ledger: Option<Vec<Entry>>,
     pub statuses: Vec<Status>,
+    /// Sessions of the client library, which gives grants back by itself.
+    pub libraries: HashSet<Session>,
 }

@@ -210,6 +210,9 @@ fn take(evidence: &mut Evidence, call: &Call) -> Result<()> {
         "open" => {
             let id = fields.number("session").unwrap_or(0);
             let session = Session { cluster: fields.cluster(), id };
+            if fields.flag("library") {
+                evidence.libraries.insert(session);
+            }
             evidence.opens.push(Renewal { at, session, ttl_ms: fields.need("ttl_ms")? });
         }
         "renew" => {
@@ -218,7 +221,7 @@ fn take(evidence: &mut Evidence, call: &Call) -> Result<()> {
             evidence.renewals.push(renewal);
         }
         "close" => evidence.closes.push(Use { at, session: fields.session()?, ttl_ms: 0 }),
-        "cancel" | "set_value" | "set_ttl" => {
+        "cancel" | "set_value" | "set_ttl" | "held" => {
             let ttl_ms = fields.number("ttl_ms").unwrap_or(0);
             evidence.uses.push(Use { at, session: fields.session()?, ttl_ms });
         }

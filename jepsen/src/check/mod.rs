@@ -13,7 +13,8 @@
 //!
 //! | f | arguments | results of `ok` |
 //! | --- | --- | --- |
-//! | `open` | owner, ttl_ms, \[cluster\] | session, ttl_ms in force |
+//! | `held` | session, resource, token: the client library's guard said that it is held | |
+//! | `open` | owner, ttl_ms, \[library: true, of the client library\], \[cluster\] | session, ttl_ms in force |
 //! | `renew` | session, ttl_ms in force, \[cluster\] | ttl_ms |
 //! | `close` | session, \[cluster\] | |
 //! | `set_ttl` | session, ttl_ms, request, \[cluster\] | |

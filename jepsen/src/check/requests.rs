@@ -98,7 +98,9 @@ fn released_by_its_release(run: &Run, audit: &[Event], verdict: &mut Verdict) {
         .map(|release| (release.token, release.session))
         .collect();
     for event in audit.iter().filter(|event| event.kind == EventKind::Ended) {
-        if event.cause == Cause::Released && !named.contains(&(event.token, event.session)) {
+        let own = run.evidence.libraries.contains(&event.session);
+        if event.cause == Cause::Released && !own && !named.contains(&(event.token, event.session))
+        {
             let what = format!(
                 "token {} ended at index {} as released; its holder never released it",
                 event.token, event.index

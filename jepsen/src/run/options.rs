@@ -98,7 +98,11 @@ impl Options {
         let leader_change = whole && faults.iter().any(|fault| leader_faults.contains(&fault.name));
         Settings {
             fencing: !self.unchecked_destination,
-            faults: faults.iter().map(|fault| fault.name.to_owned()).collect(),
+            // At random, which faults there are is luck; the coverage tells.
+            faults: match choice {
+                Choice::Script => faults.iter().map(|fault| fault.name.to_owned()).collect(),
+                Choice::Random => Vec::new(),
+            },
             ok,
             ok_after: [least("acquire", 1), least("release", 1)].into(),
             leader_change,

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 
+use super::library::{self, Library};
 use super::order::{Answer, Order};
 use super::protected;
 use crate::history::Kind;
@@ -23,6 +24,7 @@ const ALIVE: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub struct Calls {
     channels: RefCell<HashMap<String, Channel>>,
+    library: Library,
 }
 
 /// Results, and the log index that they speak of.
@@ -31,6 +33,9 @@ type Done = (Value, Option<u64>);
 impl Calls {
     /// Does one order.
     pub async fn obey(&self, order: &Order) -> Answer {
+        if let Some(handle) = library::handle(order) {
+            return self.library.obey(order, handle).await;
+        }
         if matches!(order.f.as_str(), "write" | "raise") {
             return protected::write(order).await;
         }

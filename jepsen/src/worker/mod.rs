@@ -4,6 +4,7 @@
 
 mod call;
 pub mod client;
+mod library;
 mod order;
 mod protected;
 

@@ -153,6 +153,29 @@ impl Agent {
         Some(lease)
     }
 
+    /// Opens a session of the client library; its handle is in the aside of its requests.
+    pub async fn open_library(&mut self, ttl_ms: u64) -> Option<(Lease, Value)> {
+        let handle: u64 = self.rng.random();
+        let nodes: Vec<String> = self.world.nodes.iter().map(|node| node.1.clone()).collect();
+        let aside = json!({"library": handle, "nodes": nodes});
+        let args = json!({"owner": "library", "ttl_ms": ttl_ms, "library": true});
+        let answer = self.somewhere("open", args, aside, 4_000).await;
+        if answer.kind != Kind::Ok {
+            self.sleep(50..200).await;
+            return None;
+        }
+        let lease = Lease {
+            session: answer.value["session"].as_u64()?,
+            ttl_ms: answer.value["ttl_ms"].as_u64()?,
+            cluster_id: answer.aside["cluster_id"].as_str()?.to_owned(),
+            pin: 0,
+            owner: String::new(),
+            requests: 0,
+            over: Arc::default(),
+        };
+        Some((lease, json!({"library": handle})))
+    }
+
     /// One renewal.
     pub async fn renew(&mut self, lease: &Lease) -> Answer {
         let args = json!({"session": lease.session, "ttl_ms": lease.ttl_ms});

@@ -1,6 +1,7 @@
 //! What clients do, all at once, each workload on names of its own.
 
 mod lease;
+mod library;
 mod locks;
 mod shared;
 mod world;
@@ -36,6 +37,7 @@ pub const ALL: &[Kind] = &[
     Kind { name: "w8", about: "renewals at the deadline", agents: 2 },
     Kind { name: "w9", about: "strict handoff, and what is done by hand", agents: 3 },
     Kind { name: "w10", about: "sessions with several grants", agents: 2 },
+    Kind { name: "w15", about: "the client library's guards", agents: 3 },
     Kind { name: "w12", about: "reads at every node", agents: 2 },
 ];
 
@@ -86,6 +88,7 @@ pub async fn work(kind: Kind, number: usize, agent: Agent) {
             "w8" => locks::edge(&mut agent).await,
             "w9" if number == 0 => shared::by_hand(&mut agent).await,
             "w9" => shared::strict(&mut agent).await,
+            "w15" => library::guarded(&mut agent).await,
             "w10" => shared::several(&mut agent).await,
             _ => shared::reads(&mut agent).await,
         }

@@ -147,6 +147,14 @@ impl Agent {
         answer.unwrap_or_else(|| down(f))
     }
 
+    /// Through the client library, which finds its node by itself.
+    pub async fn somewhere(&mut self, f: &str, args: Value, aside: Value, ms: u64) -> Answer {
+        self.client.alive().await;
+        let wish = Wish { f, args, aside, node: None, address: "", timeout_ms: ms };
+        let answer = self.client.call(&mut self.lane, wish).await;
+        answer.unwrap_or_else(|| down(f))
+    }
+
     /// The same request at node after node until it is settled: not unknown, and not refused for
     /// a passing reason. The last answer, and whether it is settled.
     pub async fn settle(
