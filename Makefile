@@ -18,7 +18,7 @@ SWITCHES := --profile sim --no-default-features --features switches
 CHECKS := fmt deny clippy doc
 
 .NOTPARALLEL:
-.PHONY: help demo bench test verify checks list-checks fix sim setup $(CHECKS:%=check-%)
+.PHONY: help demo bench test jepsen verify checks list-checks fix sim setup $(CHECKS:%=check-%)
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -53,6 +53,12 @@ fix: ## format, and take the lints' suggestions
 sim: ## the seeded simulation alone (SEEDS=n; needs no C++ compiler)
 	@scripts/setup rust
 	@SIM_SEEDS=$(SEEDS) $(CARGO) test --locked $(SWITCHES) --test sim -- --nocapture
+
+jepsen: ## five nodes under faults for two minutes, as root (ARGS="--seed 7")
+	@scripts/setup rust build
+	@$(CARGO) build --locked --bin ringfence
+	@$(CARGO) build --locked -p ringfence-jepsen -p ringfence-fault-shim
+	@"$(CARGO_TARGET_DIR)/debug/jepsen" run --binary "$(CARGO_TARGET_DIR)/debug/ringfence" $(ARGS)
 
 setup: ## install what the targets need, or name it
 	@scripts/setup rust build postgres pgbouncer mariadb redis deny
