@@ -10,6 +10,9 @@ use super::options::time;
 use super::{Choice, Options, once, verdict};
 use crate::check::Valid;
 
+/// Below this no further run is begun.
+const SHORTEST: Duration = Duration::from_secs(20);
+
 /// Options of `soak`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Soak {
@@ -32,7 +35,8 @@ pub fn soak(options: &Soak) -> Result<ExitCode> {
     let mut one = options.one.clone();
     let mut runs = 0;
     let mut worst = Valid::True;
-    while Instant::now() < end {
+    // A shorter run says too little.
+    while runs == 0 || end.saturating_duration_since(Instant::now()) > SHORTEST {
         one.time = options.each.min(end.saturating_duration_since(Instant::now()));
         let (valid, folder) = once(&one, Choice::Random)?;
         runs += 1;
