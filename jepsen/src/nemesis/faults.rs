@@ -179,8 +179,9 @@ pub(super) fn pause_client(nemesis: &mut Nemesis, ms: u64) -> Result<Outcome> {
     let mut paused = Vec::new();
     let mut outstanding = 0;
     let count = nemesis.clients.len().div_ceil(2);
+    let odd = nemesis.rng.random_range(0..2);
     for at in 0..count {
-        let client = &nemesis.clients[at * 2 % nemesis.clients.len()];
+        let client = &nemesis.clients[(at * 2 + odd) % nemesis.clients.len()];
         client.pause()?;
         paused.push(client.name.clone());
         outstanding += client.outstanding();

@@ -73,8 +73,8 @@ pub fn once(options: &Options, choice: Choice) -> Result<(Valid, PathBuf)> {
         stage.world.book.mark("harness-failure", json!({"error": format!("{error:#}")}))?;
     }
     stage.end();
-    drop(stage);
     runtime.shutdown_timeout(Duration::from_secs(1));
+    stage.take_down();
     crate::history::export(&folder)?;
     Ok((verdict::verdict(&folder)?, folder))
 }

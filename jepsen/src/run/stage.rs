@@ -188,6 +188,22 @@ impl Stage {
         )
     }
 
+    /// Ends everything, and waits until what was made is taken away: threads that read answers
+    /// of clients hold on to the run until their client is dead.
+    pub fn take_down(self) {
+        for client in &self.clients {
+            if let Err(error) = client.kill() {
+                println!("  {}: {error:#}", client.name);
+            }
+        }
+        let run = Arc::downgrade(&self.run);
+        drop(self);
+        let end = Instant::now() + Duration::from_secs(5);
+        while run.strong_count() > 0 && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Ends those who observe.
     pub fn end(&self) {
         self.stop.store(true, Ordering::SeqCst);

@@ -134,6 +134,27 @@ fn the_feed_is_lawful_at_every_revision() {
     assert_eq!(gap.unknown.len(), 1, "{gap}");
 }
 
+#[test]
+fn after_a_gap_the_feed_is_judged_from_the_state_that_it_begins_with() {
+    let judged = |held: &[u64]| {
+        let mut lines = feed();
+        lines.insert(3, json!({"kind": "gap"}));
+        for (at, token) in held.iter().enumerate() {
+            let state = json!({"kind": "state_held", "resources": ["r"], "session": 1,
+                "token": token, "mode": "exclusive"});
+            lines.insert(4 + at, state);
+        }
+        let evidence = Story::new().end(100, 9).audit(&lines).evidence();
+        let settings = super::Settings { gaps_max: 1, ..super::Settings::default() };
+        let verdicts = check(&Run::new(evidence, settings)).into_iter();
+        verdicts.into_iter().find(|verdict| verdict.checker == "audit").expect("there is one")
+    };
+    assert_eq!(judged(&[7]).valid, Valid::True, "{}", judged(&[7]));
+    let wrong = judged(&[6, 7]);
+    assert_eq!(wrong.valid, Valid::False, "{wrong}");
+    assert!(wrong.violations[0].what.contains("beside token 6"), "{wrong}");
+}
+
 fn status(time: u64, start: u64, term: u64, applied: u64) -> Value {
     json!({"time": time, "start": start, "term": term, "vote": 1, "leader": 1, "role": "follower",
         "commit": applied, "applied": applied, "state_hash": format!("h{applied}"),
