@@ -141,8 +141,8 @@ struct Guard {
     /// Which resource a row belongs to: text, with columns in braces
     #[arg(long, required_unless_present = "off")]
     resource: Option<String>,
-    /// A bigint column that always holds the token of the last write (of a shared grant its
-    /// floor); it is added if it is not there
+    /// A bigint column that always holds the resource's mark at the last write, which is the
+    /// token of an exclusive grant; it is added if it is not there
     #[arg(long, value_name = "COLUMN")]
     epoch: Option<String>,
     /// Take the guard off again

@@ -27,6 +27,7 @@ use tonic_prost::ProstCodec;
 use tonic_types::{ErrorDetails, StatusExt};
 
 use super::http::{self as plain, Errand, FenceLayer, Fenced, Fences, Own, Protocol, Refusal};
+use super::target::answered;
 use super::{FenceError, FenceTarget, Raising};
 use crate::locks::{ClusterId, Fence, ResourceName, Token};
 use crate::wire::reason::{DOMAIN, key};
@@ -265,10 +266,6 @@ impl FenceTarget for Target {
     }
 
     fn raise<'a>(&'a self, fences: &'a [Fence], within: Duration) -> Raising<'a> {
-        Box::pin(async move {
-            let late = || FenceError::Busy(format!("no answer within {within:?}").into());
-            let raised = tokio::time::timeout(within, self.call(fences));
-            raised.await.unwrap_or_else(|_| Err(late()))
-        })
+        Box::pin(answered(within, self.call(fences)))
     }
 }

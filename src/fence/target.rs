@@ -37,6 +37,16 @@ pub(super) fn unreached(error: &dyn std::error::Error) -> FenceError {
     FenceError::Store(format!("it cannot be reached: {error}{why}").into())
 }
 
+/// A raise that is over after `within`, whatever the network does.
+#[cfg(feature = "http")]
+pub(super) async fn answered(
+    within: Duration,
+    raise: impl Future<Output = Result<(), FenceError>>,
+) -> Result<(), FenceError> {
+    let late = |_| Err(FenceError::Busy(format!("no answer within {within:?}").into()));
+    tokio::time::timeout(within, raise).await.unwrap_or_else(late)
+}
+
 /// A destination that is raised by calling `raise`: see [`FenceTarget::raise`] for what it
 /// has to hold.
 pub fn target<F, R>(name: impl Into<String>, raise: F) -> impl FenceTarget

@@ -9,6 +9,7 @@ use ringfence::locks::{ClusterId, ResourceName, Token};
 use rusqlite::Connection;
 
 use crate::cluster::Cluster;
+use crate::fences::url;
 use crate::postgres_server::Postgres;
 use crate::redis_server::Redis;
 use crate::run::{Lock, done, eventually, finish, json, on, ringfence};
@@ -50,12 +51,8 @@ async fn every_store_is_raised_before_the_command_starts() {
     let cluster = Cluster::start(1).await;
     let folder = tempfile::tempdir().unwrap();
     let (postgres, redis) = (Postgres::start(), Redis::start());
-    let told = postgres.url("postgres");
-    let of = |word: &str| told.split(' ').find_map(|pair| pair.strip_prefix(word)).unwrap();
-    let (socket, port) = (of("host=").replace('/', "%2F"), of("port="));
     let file = File::at(&folder.path().join("orders.db"));
-    let stores =
-        [format!("postgres://postgres@{socket}:{port}/postgres"), redis.url(), file.store.clone()];
+    let stores = [url(&postgres, "postgres"), redis.url(), file.store.clone()];
     let mut lock = on(&cluster, &["lock", "job/7"]);
     for store in &stores {
         assert_eq!(done(ringfence(&["fence", "install", store])).code, 0);

@@ -81,7 +81,7 @@ fn marks_in_postgres_are_installed_raised_and_shown() {
 }
 
 /// The address of a server's database, as a URL.
-fn url(server: &Postgres, user: &str) -> String {
+pub fn url(server: &Postgres, user: &str) -> String {
     let told = server.url("postgres");
     let of = |word: &str| told.split(' ').find_map(|pair| pair.strip_prefix(word)).unwrap();
     let (socket, port) = (of("host=").replace('/', "%2F"), of("port="));

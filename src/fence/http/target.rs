@@ -17,6 +17,7 @@ use tokio::net::TcpStream;
 use super::headers::insert;
 use super::problem::read_problem;
 use super::protocol::{RAISED, WELL_KNOWN};
+use crate::fence::target::answered;
 use crate::fence::{FenceError, FenceTarget, Raising};
 use crate::locks::Fence;
 
@@ -91,11 +92,7 @@ impl FenceTarget for Target {
     }
 
     fn raise<'a>(&'a self, fences: &'a [Fence], within: Duration) -> Raising<'a> {
-        Box::pin(async move {
-            let late = || FenceError::Busy(format!("no answer within {within:?}").into());
-            let raised = tokio::time::timeout(within, self.post(fences));
-            raised.await.unwrap_or_else(|_| Err(late()))
-        })
+        Box::pin(answered(within, self.post(fences)))
     }
 }
 
